@@ -1,0 +1,364 @@
+"""The metrics of `metrics` as `keras.metrics.Metric`s, for `compile(metrics=[...])` and for loops of one's own.
+
+They see labels `[batch]` (or `[batch, 1]`) and member logits `[batch, members, classes]`, and equal the functions of
+the same name on all examples seen since `reset_state`, whatever the batch sizes: joint metrics carry unfinished groups
+of examples over to the next update. They run eagerly, in graphs and under XLA, in the metric's dtype (default float32)
+with compensated sums, whose error does not grow with the number of updates. NaN means that there is no value: nothing
+seen yet (fewer examples than one group, for joint metrics), NaN logits, or a label that is not a class.
+Under a `tf.distribute` strategy groups form within each replica, and totals are summed over replicas.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles import bootstrap
+
+# How near to an edge, in bins, a confidence counts as on it: above float32 rounding, so that both precisions agree.
+EDGE_TOLERANCE = 1e-5
+
+_register = keras.saving.register_keras_serializable(package="tf_ensembles")
+
+
+def check_at_least(name: str, value: Any, least: int) -> None:
+    """Raises unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"Expected an integer {name} >= {least}. Received: {value!r}")
+
+
+def count_probabilities(tau: int, kappa: int) -> list[float]:
+    """Returns `P(n = 0), P(n = 1), ...` for the number n of tau draws that take the first of kappa <= 2 anchors.
+
+    A single anchor takes every draw, whatever n says, so one term of weight 1 is enough for it.
+    """
+    return [1.0] if kappa == 1 else [math.comb(tau, count) / 2**tau for count in range(tau + 1)]
+
+
+def draw_counts(seed: int, groups: Any, tau: int, kappa: int) -> tf.Tensor:
+    """Draws `Multinomial(tau, 1/kappa)` counts, `[groups, kappa]` integers, a pure function of (seed, group index)."""
+    uniform = bootstrap.uniform(seed, groups, tf.range(tau))[..., 0]
+    # The product may round up to kappa.
+    choices = tf.minimum(tf.cast(uniform * kappa, tf.int32), kappa - 1)
+    return tf.reduce_sum(tf.one_hot(choices, kappa, dtype=tf.int32), axis=1)
+
+
+class MemberMetric(keras.metrics.Metric, abc.ABC):
+    """A metric of member logits `[batch, members, classes]`; `Ensemble` gives any other metric the mixture.
+
+    Keeps compensated sums (Knuth's two-sum), because a plain float32 sum of a million terms stops growing properly.
+    """
+
+    def __init__(self, num_sums: int, name: str | None, dtype: Any) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._sums = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="sums")
+        self._lost = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="lost")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Takes in one batch.
+
+        Args:
+            y_true: `[batch]` or `[batch, 1]` integer labels.
+            y_pred: `[batch, members, classes]` member logits.
+            sample_weight: `[batch]`, for metrics that are means over examples. Joint metrics raise: a group of examples
+                has no weight of its own. (Keras passes weights to `weighted_metrics` only, never to `metrics`.)
+        """
+        logits = tf.cast(tf.convert_to_tensor(y_pred), self.dtype)
+        if logits.shape.rank != 3:
+            raise ValueError(f"Expected member logits of shape [batch, members, classes]. Received: {logits.shape}")
+        labels = tf.convert_to_tensor(y_true)
+        if labels.shape.rank == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.shape.rank != 1:
+            raise ValueError(f"Expected integer labels of shape [batch] or [batch, 1]. Received: {labels.shape}")
+        weights = None
+        if sample_weight is not None:
+            weights = tf.reshape(tf.cast(tf.convert_to_tensor(sample_weight), self.dtype), [-1])
+        self._accumulate(labels, logits, weights)
+
+    @abc.abstractmethod
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+        """Adds one batch: labels `[batch]`, logits `[batch, members, classes]`, weights `[batch]` or None."""
+
+    def _add(self, terms: tf.Tensor) -> None:
+        """Adds `terms` `[num_sums]` to the sums, and what rounding lost to its own account."""
+        old = tf.convert_to_tensor(self._sums)
+        new = old + terms
+        added = new - old
+        self._lost.assign_add((old - (new - added)) + (terms - added))
+        self._sums.assign(new)
+
+    def _totals(self) -> tf.Tensor:
+        return tf.convert_to_tensor(self._sums) + tf.convert_to_tensor(self._lost)
+
+    def result(self) -> tf.Tensor:
+        """Returns the value over all that was seen since the last reset."""
+        totals = self._totals()
+        return totals[0] / totals[1]
+
+
+class _ExampleMean(MemberMetric):
+    """The (weighted) mean of one value per example."""
+
+    def __init__(self, name: str | None = None, dtype: Any = None) -> None:
+        super().__init__(2, name, dtype)
+
+    @abc.abstractmethod
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Returns one value per example, `[batch]`."""
+
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+        values = self._values(labels, logits)
+        weights = tf.ones_like(values) if weights is None else weights + tf.zeros_like(values)
+        self._add(tf.stack([tf.reduce_sum(weights * values), tf.reduce_sum(weights)]))
+
+
+@_register
+class MarginalNLL(_ExampleMean):
+    """`metrics.marginal_nll`, streaming. Nats per label."""
+
+    def __init__(self, name: str | None = "marginal_nll", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return -_log_mean_exp(_member_log_likelihood(labels, logits))
+
+
+@_register
+class Accuracy(_ExampleMean):
+    """`metrics.accuracy`, streaming: of the mixture's most probable class."""
+
+    def __init__(self, name: str | None = "accuracy", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return _correct(labels, _mixture(logits))
+
+
+@_register
+class Brier(_ExampleMean):
+    """`metrics.brier`, streaming: between 0 and 2."""
+
+    def __init__(self, name: str | None = "brier", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        probabilities = _mixture(logits)
+        indices, valid = _class_indices(labels, logits.shape[-1])
+        errors = probabilities - tf.one_hot(indices, logits.shape[-1], dtype=logits.dtype)
+        return _nan_unless(valid, tf.reduce_sum(errors**2, axis=-1))
+
+
+@_register
+class Entropy(_ExampleMean):
+    """`metrics.entropy`, streaming: total predictive uncertainty in nats. Labels are not used."""
+
+    def __init__(self, name: str | None = "entropy", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return _entropies(logits)[0]
+
+
+@_register
+class Aleatoric(_ExampleMean):
+    """`metrics.aleatoric`, streaming: the members' mean entropy in nats. Labels are not used."""
+
+    def __init__(self, name: str | None = "aleatoric", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return _entropies(logits)[1]
+
+
+@_register
+class MutualInformation(_ExampleMean):
+    """`metrics.mutual_information`, streaming: epistemic uncertainty in nats. Labels are not used."""
+
+    def __init__(self, name: str | None = "mutual_information", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        total, aleatoric = _entropies(logits)
+        return tf.maximum(total - aleatoric, 0.0)
+
+
+@_register
+class ECE(MemberMetric):
+    """`metrics.ece`, streaming: expected calibration error of the mixture over `num_bins` equal bins."""
+
+    def __init__(self, num_bins: int = 15, name: str | None = "ece", dtype: Any = None) -> None:
+        check_at_least("num_bins", num_bins, 1)
+        super().__init__(num_bins + 1, name, dtype)
+        self.num_bins = num_bins
+
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+        probabilities = _mixture(logits)
+        confidence = tf.reduce_max(probabilities, axis=-1)
+        gaps = _correct(labels, probabilities) - confidence
+        weights = tf.ones_like(gaps) if weights is None else weights + tf.zeros_like(gaps)
+        bins = tf.cast(tf.math.ceil(confidence * self.num_bins - EDGE_TOLERANCE), tf.int32) - 1
+        bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
+        sums = tf.math.unsorted_segment_sum(weights * gaps, bins, self.num_bins)
+        self._add(tf.concat([sums, [tf.reduce_sum(weights)]], axis=0))
+
+    def result(self) -> tf.Tensor:
+        """Returns `sum_b |sum of (correct - confidence) in bin b| / n`."""
+        totals = self._totals()
+        return tf.reduce_sum(tf.abs(totals[:-1])) / totals[-1]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_bins": self.num_bins}
+
+
+class _GroupMean(MemberMetric):
+    """The mean of one value per group of consecutive examples, with an unfinished group carried between updates."""
+
+    def __init__(self, group_size: int, name: str | None, dtype: Any) -> None:
+        super().__init__(2, name, dtype)
+        self._group_size = group_size
+        self._num_seen = self.add_variable((), "zeros", dtype="int64", name="num_seen")
+        # [group_size, members]; made at the first update, when the number of members is known.
+        self._carry: Any = None
+
+    @abc.abstractmethod
+    def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
+        """Returns one value per group, `[groups]`, of log-likelihoods `[groups, group_size, members]`."""
+
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+        if weights is not None:
+            raise ValueError(
+                f"Expected no sample_weight: groups of examples have no weight. Received: {weights.shape} weights for "
+                f"'{self.name}'. List it in compile(metrics=...), not in weighted_metrics."
+            )
+        likelihood = _member_log_likelihood(labels, logits)
+        size, num_members = self._group_size, likelihood.shape[1]
+        if self._carry is None:
+            self._carry = self.add_variable((size, num_members), "zeros", dtype=self.dtype, name="carry")
+        if self._carry.shape[1] != num_members:
+            raise ValueError(f"Expected {self._carry.shape[1]} members, as before. Received: {num_members}")
+        seen = tf.convert_to_tensor(self._num_seen)
+        num_carried, batch = tf.cast(seen % size, tf.int32), tf.shape(likelihood)[0]
+        num_groups = (num_carried + batch) // size
+        # Examples waiting in the carry come first, then the batch. XLA wants shapes that do not depend on how many
+        # wait: the last rows may be repeats, and belong to no whole group.
+        rows = tf.range((batch // size + 2) * size)
+        rows = tf.where(rows < num_carried, rows, tf.minimum(rows - num_carried, batch - 1) + size)
+        waiting = tf.gather(tf.concat([tf.convert_to_tensor(self._carry), likelihood], axis=0), rows)
+        groups = tf.reshape(waiting, [-1, size, num_members])
+        values = self._group_values(groups, seen // size)
+        whole = tf.range(tf.shape(groups)[0]) < num_groups
+        total = tf.reduce_sum(tf.where(whole, values, tf.zeros_like(values)))
+        self._add(tf.stack([total, tf.cast(num_groups, total.dtype)]))
+        self._carry.assign(groups[num_groups])
+        self._num_seen.assign(seen + tf.cast(batch, seen.dtype))
+
+
+@_register
+class JointNLL(_GroupMean):
+    """`metrics.joint_nll`, streaming: nats per tau labels, over consecutive batches of tau examples.
+
+    Remembers at most tau examples, `[tau, members]` numbers. Examples left over when the value is read count for
+    nothing yet. Data should come in random order, as `fit` makes it.
+    """
+
+    def __init__(self, tau: int = 10, name: str | None = "joint_nll", dtype: Any = None) -> None:
+        check_at_least("tau", tau, 1)
+        super().__init__(tau, name, dtype)
+        self.tau = tau
+
+    def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
+        return -_log_mean_exp(tf.reduce_sum(groups, axis=1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "tau": self.tau}
+
+
+@_register
+class DyadicNLL(_GroupMean):
+    """`metrics.dyadic_nll` with consecutive anchors, streaming: nats per tau labels drawn from kappa anchors.
+
+    Anchors are disjoint groups of kappa consecutive examples, so only `[kappa, members]` numbers are remembered; data
+    should come in random order, as `fit` makes it. The expectation over how often each anchor is drawn is exact for
+    kappa <= 2; for larger kappa it is one draw per group, a pure function of (seed, group index).
+    """
+
+    def __init__(
+        self, tau: int = 10, kappa: int = 2, seed: int = 0, name: str | None = "dyadic_nll", dtype: Any = None
+    ) -> None:
+        for argument, value, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
+            check_at_least(argument, value, least)
+        super().__init__(kappa, name, dtype)
+        self.tau, self.kappa, self.seed = tau, kappa, seed
+
+    def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
+        if self.kappa > 2:
+            indices = first_group + tf.range(tf.shape(groups)[0], dtype=first_group.dtype)
+            counts = tf.cast(draw_counts(self.seed, indices, self.tau, self.kappa), groups.dtype)
+            return -_log_mean_exp(tf.reduce_sum(counts[:, :, None] * groups, axis=1))
+        probabilities = tf.constant(count_probabilities(self.tau, self.kappa), groups.dtype)
+
+        def add(index: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            count = tf.cast(index, groups.dtype)
+            joint = count * groups[:, 0] + (self.tau - count) * groups[:, -1]
+            return index + 1, values - probabilities[index] * _log_mean_exp(joint)
+
+        # A loop, because all counts at once would take tau + 1 times the memory of a batch.
+        start = (tf.constant(0), tf.zeros_like(groups[:, 0, 0]))
+        _, values = tf.while_loop(lambda index, _: index < len(probabilities), add, start)
+        return values
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "tau": self.tau, "kappa": self.kappa, "seed": self.seed}
+
+
+def _class_indices(labels: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns labels as int32 made safe to index with, and whether they were classes at all."""
+    indices = tf.cast(labels, tf.int32)
+    valid = (indices >= 0) & (indices < num_classes) & (tf.cast(indices, labels.dtype) == labels)
+    return tf.clip_by_value(indices, 0, num_classes - 1), valid
+
+
+def _nan_unless(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """A graph cannot raise everywhere; NaN shows where a zero would pass for a result."""
+    return tf.where(valid, values, tf.constant(math.nan, values.dtype))
+
+
+def _member_log_likelihood(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Returns `log p_m(y_i | x_i)`, `[batch, members]`."""
+    indices, valid = _class_indices(labels, logits.shape[-1])
+    likelihood = tf.gather(tf.nn.log_softmax(logits), indices, axis=2, batch_dims=1)
+    return _nan_unless(valid[:, None], likelihood)
+
+
+def _mixture(logits: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.nn.softmax(logits), axis=1)
+
+
+def _correct(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    indices, valid = _class_indices(labels, probabilities.shape[-1])
+    hits = tf.cast(tf.argmax(probabilities, axis=-1, output_type=tf.int32) == indices, probabilities.dtype)
+    return _nan_unless(valid, hits)
+
+
+def _log_mean_exp(values: tf.Tensor) -> tf.Tensor:
+    """Returns `log mean_m exp(values[..., m])`."""
+    largest = tf.reduce_max(values, axis=-1, keepdims=True)
+    return largest[..., 0] + tf.math.log(tf.reduce_mean(tf.exp(values - largest), axis=-1))
+
+
+def _entropies(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`."""
+    log_probabilities = tf.nn.log_softmax(logits)
+    members = -tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1)
+    mixture = _mixture(logits)
+    total = -tf.reduce_sum(mixture * tf.math.log(tf.where(mixture > 0, mixture, tf.ones_like(mixture))), axis=-1)
+    return total, tf.reduce_mean(members, axis=-1)
