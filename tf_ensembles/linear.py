@@ -248,7 +248,8 @@ def lower_bound(gamma: Tensor, num_data: Tensor) -> Tensor:
     linear_input.check_sign("num_data", num_data)
     scaled = num_data[..., tf.newaxis] * gamma
     average = tf.reduce_mean(scaled, axis=-1, keepdims=True)
-    return 0.5 * tf.reduce_sum(tf.math.log1p(average) - tf.math.log1p(scaled), axis=-1)
+    bound = 0.5 * tf.reduce_sum(tf.math.log1p(average) - tf.math.log1p(scaled), axis=-1)
+    return tf.maximum(bound, 0.0)  # Jensen's inequality; equal gammas give zero up to rounding.
 
 
 @linear_input.graph_ready
