@@ -49,7 +49,7 @@ def test_weights_are_a_pure_function_of_seed_id_and_member(law):
     np.testing.assert_array_equal(law.weights(3, IDS[order], MEMBERS).numpy(), weights[order])
     np.testing.assert_array_equal(law.weights(3, IDS[17:19], [12]).numpy(), weights[17:19, 12:13])
     compiled = tf.function(lambda ids: law.weights(3, ids, MEMBERS), jit_compile=True)
-    np.testing.assert_allclose(compiled(tf.constant(IDS)).numpy(), weights, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(compiled(tf.constant(IDS)).numpy(), weights, rtol=1e-5, atol=1e-6)
     assert np.mean(law.weights(4, IDS, MEMBERS).numpy() != weights) > 0.1
 
 

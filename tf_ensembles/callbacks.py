@@ -1,0 +1,116 @@
+"""Training one ensemble, seen member by member: losses, divergence, early stopping."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+
+
+class MemberMonitor(keras.callbacks.Callback):
+    """Records each member's losses in `model.member_history` and takes diverged members out. `fit` adds one itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._train: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Starts a new record."""
+        self.model.member_history = {"loss": []}
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Forgets the last epoch."""
+        self._train = None
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Keeps the training losses before validation resets them."""
+        self._train = self.model.member_losses
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Appends the epoch's losses `[members]` and looks for members that diverged in it."""
+        history = self.model.member_history
+        if self._train is not None:
+            history.setdefault("val_loss", []).append(self.model.member_losses)
+        losses = self.model.member_losses if self._train is None else self._train
+        history["loss"].append(losses)
+        lost = np.flatnonzero(~np.isfinite(losses) & ~self.model.diverged)
+        if lost.size == 0:
+            return
+        self.model.mark_diverged(lost)
+        left = self.model.num_members - int(self.model.diverged.sum())
+        warnings.warn(
+            f"Members {lost.tolist()} diverged in epoch {epoch + 1} (loss {losses[lost[0]]}); "
+            f"they are left out from now on, the other {left} go on.",
+            stacklevel=2,
+        )
+        if left == 0:
+            self.model.stop_training = True
+
+
+class MemberEarlyStopping(keras.callbacks.Callback):
+    """Stops each member when its own loss has not improved for `patience` epochs, and training when all have stopped.
+
+    Args:
+        monitor: `"val_loss"` or `"loss"`, per member.
+        patience: epochs without improvement.
+        min_delta: what counts as an improvement.
+        restore_best_weights: whether a stopped member goes back to its best epoch.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        patience: int = 0,
+        min_delta: float = 0.0,
+        restore_best_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        if monitor not in ("val_loss", "loss"):
+            raise ValueError(f"Expected monitor in ['val_loss', 'loss']. Received: {monitor!r}")
+        if patience < 0 or min_delta < 0:
+            raise ValueError(f"Expected patience and min_delta >= 0. Received: {patience}, {min_delta}")
+        self._monitor, self._patience, self._min_delta = monitor, patience, min_delta
+        self._restore = restore_best_weights
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Forgets earlier runs."""
+        members = self.model.num_members
+        self._best = np.full(members, np.inf)
+        self._waited = np.zeros(members, int)
+        self._best_weights: list[Any] = []
+        self.stopped_epoch = np.full(members, -1)  # the epoch in which each member stopped, -1: it did not
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Stops the members whose patience is over."""
+        series = self.model.member_history.get(self._monitor)
+        if not series:
+            raise ValueError(f"Expected validation data to monitor {self._monitor!r}. Received: none")
+        losses, running = series[-1], ~self.model.frozen
+        improved = running & (losses < self._best - self._min_delta)
+        self._best = np.where(improved, losses, self._best)
+        self._waited = np.where(improved, 0, self._waited + running)
+        if self._restore:
+            self._keep_best(improved)
+        stopping = np.flatnonzero(running & (self._waited > self._patience))
+        if stopping.size:
+            self.stopped_epoch[stopping] = epoch
+            if self._restore:
+                self._put_back(stopping)
+            self.model.freeze_members(stopping)
+        if self.model.frozen.all():
+            self.model.stop_training = True
+
+    def _keep_best(self, improved: Any) -> None:
+        current = [np.asarray(v) for v in self.model.stacked_variables]
+        if not self._best_weights:
+            self._best_weights = current
+        for best, now in zip(self._best_weights, current, strict=True):
+            best[improved] = now[improved]
+
+    def _put_back(self, members: Any) -> None:
+        for variable, best in zip(self.model.stacked_variables, self._best_weights, strict=True):
+            value = np.array(variable)
+            value[members] = best[members]
+            variable.assign(value)

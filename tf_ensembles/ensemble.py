@@ -1,0 +1,571 @@
+"""`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
+
+Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles import callbacks as callbacks_lib
+from tf_ensembles import checks, example_ids, members, outputs, updates
+from tf_ensembles.base import Array
+from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.outputs import Kind
+from tf_ensembles.prior import PriorFunction
+from tf_ensembles.streaming_metrics import MemberMetric
+from tf_ensembles.vectorized import Hidden
+
+# Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
+_PRIOR_CACHE_BYTES = 2**30
+
+
+class _MemberMean(keras.metrics.Metric):
+    """The running mean of each member's loss, `[members]`."""
+
+    def __init__(self, num_members: int) -> None:
+        super().__init__(name="member_losses")
+        self._sum = self.add_variable((num_members,), initializer="zeros", name="sum")
+        self._count = self.add_variable((), initializer="zeros", name="count")
+
+    def update_state(self, losses: Any, count: Any) -> None:
+        count = tf.cast(count, tf.float32)
+        self._sum.assign(self._sum + losses * count)
+        self._count.assign(self._count + count)
+
+    def result(self) -> Any:
+        return tf.math.divide_no_nan(self._sum.value, self._count.value)
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class Ensemble(keras.Model):
+    """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
+
+    Member m minimises `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
+    `f_m(x) = g_m(x) + scale * p_m(x)`; only `g_m` is trained. Members share no gradient: the loss that is minimised is
+    the sum of theirs, so training M together equals training M alone. Reported losses are means over members.
+
+    Args:
+        build_member: returns a new Keras model, inputs to `[batch, outputs]`, at each call.
+        num_members: M.
+        prior: a frozen random function added to each member's output; None for ensemble-n.
+        bootstrap: the law of each example's weight in each member's loss; None for equal weights.
+        l2: weight decay per member, in the mean form: the paper's `lambda / T`.
+        seed: decides initial weights, priors and bootstrap weights.
+        outputs: what a member returns: `"logits"`, `"binary_logits"`, `"probabilities"` or `"values"`. `"auto"` reads
+            it from the loss at `compile`.
+    """
+
+    def __init__(
+        self,
+        build_member: Callable[[], keras.Model],
+        num_members: int,
+        prior: PriorFunction | None = None,
+        bootstrap: Bootstrap | None = None,
+        l2: float = 0.0,
+        seed: int = 0,
+        outputs: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        _check_arguments(build_member, num_members, prior, bootstrap, l2, seed)
+        self.num_members, self.prior, self.bootstrap = num_members, prior, bootstrap
+        self.l2, self.seed, self._outputs_argument = float(l2), seed, outputs
+        self.kind = Kind.LOGITS if outputs == "auto" else Kind.parse(outputs)
+        self.members: members.MemberStack | None = None
+        self.priors: members.MemberStack | None = None
+        self.member_history: dict[str, list[Array]] = {}
+        self._update: Hidden | None = None
+        self._frozen = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="frozen")
+        self._diverged = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="diverged")
+        self._frozen_now = self._diverged_now = np.zeros(num_members, bool)
+        self._built_on: Any = None
+        self._models = Hidden(members.build_models(build_member, num_members, seed, "build_member"))
+        self._prior_models = Hidden(
+            members.build_models(prior.build, num_members, _prior_seed(seed), "build_prior") if prior else []
+        )
+        if all(model.built for model in (*self._models.value, *self._prior_models.value)):
+            self._create(None)
+
+    # Building.
+
+    def _create(self, sample: Any) -> None:
+        """Stacks the members' variables. `sample`, one example, builds models that were returned unbuilt."""
+        if sample is not None:
+            members.build_on(self._models.value, sample, self.seed)
+            members.build_on(self._prior_models.value, sample, _prior_seed(self.seed))
+            self._built_on = tf.nest.map_structure(lambda v: (list(v.shape[1:]), tf.as_dtype(v.dtype).name), sample)
+        self.members = members.MemberStack(
+            self._models.value, self.num_members, name="members", dtype=self.dtype_policy
+        )
+        if self.prior is not None:
+            self.priors = members.MemberStack(
+                self._prior_models.value, self.num_members, trainable=False, name="priors", dtype=self.dtype_policy
+            )
+        self._models, self._prior_models = Hidden([]), Hidden([])
+        self.supports_jit = self.members.supports_jit and (self.priors is None or self.priors.supports_jit)
+        self.built = True
+        self._check_output_shapes()
+
+    def _check_output_shapes(self) -> None:
+        shapes = {}
+        for name, stack in (("member", self.members), ("prior", self.priors)):
+            if stack is not None:
+                shapes[name] = tuple(_output_shape(stack.template, self._built_on))
+        member = shapes["member"]
+        if len(member) != 2:
+            raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
+        if shapes.get("prior", member) != member:
+            raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {shapes['prior']}")
+        self._num_outputs = member[1]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Does nothing: variables are created from the builders, or from the first data for models without inputs."""
+
+    def _build_from(self, x: Any) -> None:
+        """Builds from data: arrays, tensors, or a dataset's element spec."""
+        if self.members is not None:
+            return
+        if hasattr(x, "element_spec"):
+            spec = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
+            spec = example_ids.split(spec).x
+            sample = tf.nest.map_structure(lambda s: tf.zeros([1, *s.shape[1:]], s.dtype), spec)
+        elif checks.is_arrays(x):
+            sample = tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[:1]), example_ids.split(x).x)
+        else:
+            raise ValueError(
+                "Expected members that know their input shape, or arrays or a tf.data.Dataset to read it from. "
+                f"Received: {type(x)}. Start the member with keras.Input, or call the ensemble on a batch first"
+            )
+        self._create(sample)
+        if self.compiled and self._auto_jit:
+            self.jit_compile = self.supports_jit
+
+    # State that people may want to read.
+
+    @property
+    def execution(self) -> str:
+        """How members run: `"vectorized"`, or what is looped over members and why nothing better is known."""
+        if self.members is None:
+            return "not built"
+        looped = [*self.members.looped, *(self.priors.looped if self.priors else ())]
+        return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
+
+    @property
+    def member_losses(self) -> Array:
+        """Each member's loss over the current epoch or the last evaluation, `[members]`."""
+        return np.asarray(self._member_mean.result())
+
+    @property
+    def frozen(self) -> Array:
+        """Which members are no longer trained, `[members]` of bool."""
+        return np.asarray(self._frozen) > 0
+
+    @property
+    def diverged(self) -> Array:
+        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
+        return np.asarray(self._diverged) > 0
+
+    @property
+    def stacked_variables(self) -> list[keras.Variable]:
+        """The members' variables, each `[members, ...]`, without their priors'."""
+        if self.members is None:
+            raise ValueError("Expected a built ensemble. Received: one that has not seen any data")
+        return [v for v in self.members.variables if v.shape[:1] == (self.num_members,) and "seed_state" not in v.name]
+
+    def freeze_members(self, indices: Sequence[int]) -> None:
+        """Stops training these members; the others go on."""
+        self._mark(self._frozen, indices)
+
+    def mark_diverged(self, indices: Sequence[int]) -> None:
+        """Stops training these members and leaves them out of mixtures and metrics."""
+        self._mark(self._frozen, indices)
+        self._mark(self._diverged, indices)
+
+    def _mark(self, variable: Any, indices: Sequence[int]) -> None:
+        flags = np.array(variable)
+        flags[np.asarray(indices, int)] = 1.0
+        variable.assign(flags)
+        # Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing.
+        for make in (self.make_train_function, self.make_test_function):
+            if self.compiled:
+                make(force=True)
+
+    # The forward pass.
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        """Returns member outputs `[batch, members, outputs]`."""
+        parts = example_ids.split(inputs)
+        if self.members is None:
+            self._build_from(parts.x)
+        return tf.transpose(self._forward(parts, training)[0], [1, 0, 2])
+
+    def _forward(self, parts: example_ids.Inputs, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns outputs `[members, batch, outputs]` and regularisation losses `[members]`."""
+        assert self.members is not None
+        result, penalty = self.members.run(parts.x, training)
+        result = tf.cast(result, tf.float32)
+        if self.prior is not None:
+            prior = self._prior_outputs(parts.x) if parts.prior is None else tf.transpose(parts.prior, [1, 0, 2])
+            result += self.prior.scale * prior
+        total = tf.zeros([self.num_members]) if penalty is None else tf.cast(penalty, tf.float32)
+        if self.l2:
+            total += self.l2 * self.members.squared_norm()
+        return result, total
+
+    def _prior_outputs(self, x: Any) -> tf.Tensor:
+        """Returns the unscaled prior `[members, batch, outputs]`."""
+        assert self.priors is not None
+        return tf.stop_gradient(tf.cast(self.priors.run(x, training=False)[0], tf.float32))
+
+    # Training.
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: None = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        jit_compile: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Configures training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: any Keras optimizer.
+            loss: one Keras loss, computed for each member.
+            loss_weights: None: there is one output.
+            metrics: Keras metrics, which see the mixture's prediction `[batch, outputs]`, and metrics of
+                `tfe.metrics`, which see the members.
+            weighted_metrics: Keras metrics that take sample weights.
+            jit_compile: as in Keras; `"auto"` uses XLA where all layers are vectorised.
+            **kwargs: what else `keras.Model.compile` takes.
+        """
+        if loss_weights is not None:
+            raise ValueError(f"Expected loss_weights=None: an ensemble has one output. Received: {loss_weights!r}")
+        self._member_loss = outputs.as_loss(loss)
+        self.kind = self._infer_kind()
+        listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
+        self._member_metrics = [metric for metric in listed if isinstance(metric, MemberMetric)]
+        if self._member_metrics and self.kind is Kind.VALUES:
+            raise ValueError(f"Expected class predictions for {self._member_metrics[0].name}. Received: a regression")
+        others = [metric for metric in listed if not isinstance(metric, MemberMetric)]
+        self._auto_jit = jit_compile == "auto"
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            metrics=others or None,
+            weighted_metrics=weighted_metrics,
+            jit_compile=jit_compile,
+            **kwargs,
+        )
+        self._all_metrics = Hidden(listed)
+        self._member_mean = _MemberMean(self.num_members)
+        self._update = None
+
+    def _infer_kind(self) -> Kind:
+        if self._outputs_argument != "auto":
+            return Kind.parse(self._outputs_argument)
+        kind = outputs.infer_kind(self._member_loss)
+        if kind is Kind.PROBABILITIES and self.prior is not None:
+            raise ValueError(
+                "Expected a loss with from_logits=True: a prior is added to logits, not to probabilities. "
+                f"Received: {self._member_loss.name} with from_logits=False"
+            )
+        return kind
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns what `compile` was given."""
+        config = super().get_compile_config()
+        if config:
+            config["metrics"] = keras.saving.serialize_keras_object(self._all_metrics.value)
+            config["jit_compile"] = "auto" if self._auto_jit else config["jit_compile"]
+        return config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as a saved ensemble was."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.members is not None:
+            self._make_update()
+
+    def _make_update(self) -> updates.MemberwiseUpdate:
+        if self._update is None:
+            self._update = Hidden(updates.MemberwiseUpdate(self.optimizer, self.trainable_variables, self.num_members))
+        return self._update.value
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """One step of all members on one batch."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        parts = example_ids.split(x)
+        frozen = self.frozen if tf.executing_eagerly() else self._frozen_now
+        stacked = self.stacked_variables if frozen.any() else []
+        before = [tf.identity(v.value) for v in stacked]
+        with tf.GradientTape() as tape:
+            result, penalty = self._forward(parts, training=True)
+            losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            shares = 1.0 if self._member_loss.reduction == "sum" else 1.0 / replicas
+            total = tf.reduce_sum(losses) * shares + tf.reduce_sum(penalty) / replicas
+            total = self.optimizer.scale_loss(total)
+        gradients = tape.gradient(total, self.trainable_variables)
+        self._make_update().apply(gradients, losses)
+        updates.keep_frozen(stacked, before, tf.constant(frozen))
+        return self._report(x, y, result, losses + penalty, sample_weight)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluates one batch, without bootstrap weights."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        result, penalty = self._forward(example_ids.split(x), training=False)
+        losses = self._batch_losses(None, y, result, sample_weight, training=False)
+        return self._report(x, y, result, losses + penalty, sample_weight)
+
+    def _batch_losses(self, ids: Any, y: Any, result: tf.Tensor, sample_weight: Any, training: bool) -> tf.Tensor:
+        """Returns each member's loss on a batch, `[members]`."""
+        y = tf.convert_to_tensor(y)
+        weights = None
+        if self.bootstrap is not None and training:
+            checks.require_ids(ids)
+            everyone = tf.range(self.num_members)
+            noise = self.bootstrap.target_noise(self.seed, ids, everyone, self._num_outputs)
+            if noise is None:
+                weights = tf.transpose(self.bootstrap.weights(self.seed, ids, everyone))
+            else:
+                y = tf.reshape(tf.cast(y, tf.float32), [1, -1, self._num_outputs]) + tf.transpose(noise, [1, 0, 2])
+        if sample_weight is not None:
+            own = tf.reshape(tf.cast(sample_weight, tf.float32), [1, -1])
+            weights = own * (tf.ones([self.num_members, 1]) if weights is None else weights)
+        return outputs.member_losses(self._member_loss, y, result, weights)
+
+    def _report(self, x: Any, y: Any, result: tf.Tensor, losses: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
+        """Updates the running losses and metrics and returns them."""
+        batch = tf.shape(result)[1]
+        finite = tf.math.is_finite(losses)
+        some = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
+        mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / some
+        mean = tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
+        self._loss_tracker.update_state(mean, sample_weight=batch)
+        self._member_mean.update_state(losses, batch)
+        return self.compute_metrics(x, y, tf.transpose(result, [1, 0, 2]), sample_weight)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **_: Any
+    ) -> Any:
+        """Returns the mean over members of their losses, without regularisation."""
+        return tf.reduce_mean(
+            self._batch_losses(None, y, tf.transpose(y_pred, [1, 0, 2]), sample_weight, training=False)
+        )
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+        """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
+        healthy = self._healthy()
+        if self._member_metrics:
+            logits = outputs.class_logits(self.kind, tf.gather(y_pred, np.resize(healthy, self.num_members), axis=1))
+            labels = outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1])
+            for metric in self._member_metrics:
+                metric.update_state(labels, logits)
+        return super().compute_metrics(x, y, self._mixture(y_pred), sample_weight)
+
+    def _healthy(self) -> Array:
+        """Returns the indices of members that have not diverged; of all, if none is left."""
+        diverged = self.diverged if tf.executing_eagerly() else self._diverged_now
+        return np.flatnonzero(~diverged) if not diverged.all() else np.arange(self.num_members)
+
+    def _mixture(self, y_pred: Any) -> tf.Tensor:
+        """The ensemble's marginal prediction `[batch, outputs]`: the mean of its members'."""
+        healthy = self._healthy()
+        if len(healthy) < self.num_members:
+            y_pred = tf.gather(y_pred, healthy, axis=1)
+        return tf.reduce_mean(outputs.member_probabilities(self.kind, y_pred), axis=1)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Returns the scalar metrics; `member_losses` has the losses by member."""
+        result = super().get_metrics_result()
+        result.pop("member_losses", None)
+        return result
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Compiles the training step for the members that are marked now."""
+        self._remember_marks()
+        return super().make_train_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Compiles the evaluation step for the members that are marked now."""
+        self._remember_marks()
+        return super().make_test_function(force)
+
+    def _remember_marks(self) -> None:
+        self._frozen_now, self._diverged_now = self.frozen, self.diverged
+
+    # The Keras entry points, with checks and example ids added.
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Trains as `keras.Model.fit` does, and returns its `History`.
+
+        Arrays are checked and numbered by position. A `tf.data.Dataset` needs ids from `tfe.number_examples` when the
+        ensemble has a bootstrap. Each member's losses are kept in `member_history`.
+        """
+        self._assert_compile_called("fit")
+        x, y = self._prepare(x, y, training=True)
+        if isinstance(validation_data, tuple) and checks.is_arrays(validation_data[0]):
+            val_x, val_y = self._prepare(validation_data[0], validation_data[1], training=False)
+            validation_data = (val_x, val_y, *validation_data[2:])
+        self._make_update()
+        monitor = callbacks_lib.MemberMonitor()
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(monitor)
+        else:
+            callbacks = [
+                monitor,
+                *(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []),
+            ]
+        return super().fit(
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            **kwargs,
+        )
+
+    def _prepare(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        """Checks data; numbers arrays and adds what their priors say, computed once."""
+        parts = example_ids.split(x)
+        if not checks.is_arrays(parts.x):
+            self._build_from(x)
+            if self.bootstrap is not None and training:
+                checks.check_dataset_has_ids(x)
+            return x, y
+        inputs, y = checks.as_arrays(parts.x), None if y is None else np.asarray(y)
+        length = checks.check_inputs(inputs)
+        self._build_from(inputs)
+        checks.check_targets(y, length, self._num_outputs, self._member_loss, self.kind)
+        if self.kind is Kind.PROBABILITIES:
+            checks.check_probabilities(self(tf.nest.map_structure(lambda v: v[:8], inputs)))
+        ids = np.arange(length) if parts.ids is None else np.asarray(parts.ids)
+        if ids.shape != (length,) or not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(f"Expected integer ids of shape [{length}]. Received: {ids.dtype} of shape {ids.shape}")
+        return example_ids.with_ids(inputs, ids if training else None, self._cached_prior(inputs, length)), y
+
+    def _cached_prior(self, x: Any, length: int) -> Array | None:
+        """Returns the prior's outputs `[batch, members, outputs]` on data in memory, or None if too large to keep."""
+        if self.priors is None or length * self.num_members * self._num_outputs * 4 > _PRIOR_CACHE_BYTES:
+            return None
+        compute = tf.function(self._prior_outputs, jit_compile=self.priors.supports_jit, reduce_retracing=True)
+        step = max(1, min(length, 2**22 // (self.num_members * 64)))
+        rows = [
+            np.transpose(compute(tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[i : i + step]), x)), [1, 0, 2])  # noqa: B023
+            for i in range(0, length, step)
+        ]
+        return np.concatenate(rows)
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates as `keras.Model.evaluate` does; bootstrap weights play no part."""
+        if not kwargs.get("_use_cached_eval_dataset"):
+            x, y = self._prepare(x, y, training=False)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
+        """Returns member outputs `[batch, members, outputs]`: logits for a classifier."""
+        self._build_from(x)
+        return super().predict(x, *args, **kwargs)
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> Array:
+        """Returns the mixture's prediction: probabilities `[batch, classes]`, or means `[batch, targets]`."""
+        mixture = self._mixture(tf.convert_to_tensor(self.predict(x, batch_size=batch_size, verbose=0)))
+        return np.asarray(outputs.two_columns(self.kind, mixture))
+
+    # Saving.
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the architecture of a member and of a prior, and the other arguments."""
+        if self.members is None:
+            raise ValueError("Expected an ensemble that has seen data, or members that start with keras.Input.")
+        return {
+            **{key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")},
+            "member": keras.saving.serialize_keras_object(self.members.template),
+            "prior": self.priors and keras.saving.serialize_keras_object(self.priors.template),
+            "prior_scale": self.prior and self.prior.scale,
+            "num_members": self.num_members,
+            "bootstrap": self.bootstrap and keras.saving.serialize_keras_object(self.bootstrap),
+            "l2": self.l2,
+            "seed": self.seed,
+            "outputs": self._outputs_argument,
+            "built_on": self._built_on,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:
+        """Returns an ensemble of that architecture; its variables are filled from the file."""
+        config = dict(config)
+        member, prior, bootstrap = config.pop("member"), config.pop("prior"), config.pop("bootstrap")
+        scale, built_on = config.pop("prior_scale"), config.pop("built_on")
+
+        def revive(part: Any) -> Any:
+            return keras.saving.deserialize_keras_object(part, custom_objects=custom_objects)
+
+        model = cls(
+            lambda: revive(member),
+            prior=PriorFunction(lambda: revive(prior), scale) if prior else None,
+            bootstrap=revive(bootstrap) if bootstrap else None,
+            **config,
+        )
+        if model.members is None:
+            model._create(_zeros(built_on))
+        return model
+
+
+def _zeros(built_on: Any) -> Any:
+    """One example of zeros in the structure that `_created_on` described."""
+    if isinstance(built_on, dict):
+        return {key: _zeros(value) for key, value in built_on.items()}
+    if isinstance(built_on[0], list) and (not built_on[0] or isinstance(built_on[0][0], int)) and len(built_on) == 2:
+        return tf.zeros([1, *built_on[0]], built_on[1])
+    return [_zeros(value) for value in built_on]
+
+
+def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...]:
+    """The static output shape of a member."""
+    if built_on is None:
+        return tuple(template.output_shape) if hasattr(template, "output_shape") else ()
+    return tuple(keras.ops.shape(template(_zeros(built_on))))
+
+
+def _prior_seed(seed: int) -> int:
+    return seed + 0x5EED_0001  # Priors must not repeat the draws that start the members.
+
+
+def _check_arguments(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:
+    if not callable(build_member):
+        raise ValueError(
+            f"Expected build_member to be a function that returns a Keras model. Received: {build_member!r}"
+        )
+    if not isinstance(num_members, int) or num_members < 1:
+        raise ValueError(f"Expected num_members >= 1, an integer. Received: {num_members!r}")
+    if prior is not None and not isinstance(prior, PriorFunction):
+        raise ValueError(f"Expected prior to be a tfe.PriorFunction or None. Received: {prior!r}")
+    if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
+        raise ValueError(f"Expected bootstrap to be a law such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}")
+    if not (isinstance(l2, int | float) and 0.0 <= l2 < float("inf")):
+        raise ValueError(f"Expected a finite l2 >= 0. Received: {l2!r}")
+    if not isinstance(seed, int):
+        raise ValueError(f"Expected an integer seed. Received: {seed!r}")

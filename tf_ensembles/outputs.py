@@ -1,0 +1,145 @@
+"""What a member's output means, its loss, and the mixture of all members' predictions.
+
+Shapes inside: outputs `[members, batch, outputs]`, losses `[members]`; public ones are batch first.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class Kind(enum.Enum):
+    """What a member's output is."""
+
+    LOGITS = "logits"  # one logit per class, softmax
+    BINARY_LOGITS = "binary_logits"  # one logit for class 1, or one per label of a multi-label problem, sigmoid
+    PROBABILITIES = "probabilities"  # the member ends in a softmax or sigmoid of its own
+    VALUES = "values"  # regression
+
+    @classmethod
+    def parse(cls, value: str) -> Kind:
+        """Returns the kind of that name."""
+        if value not in {kind.value for kind in cls}:
+            raise ValueError(f"Expected outputs in {['auto', *(k.value for k in cls)]}. Received: {value!r}")
+        return cls(value)
+
+
+_SOFTMAX = ("sparse_categorical_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy")
+_SIGMOID = ("binary_crossentropy", "binary_focal_crossentropy")
+
+
+def as_loss(loss: Any) -> keras.losses.Loss:
+    """Returns the one Keras loss of an ensemble, from a name, a function or a loss object."""
+    if loss is None or isinstance(loss, list | tuple | dict):
+        raise ValueError(f"Expected one Keras loss: a name, a function or a keras.losses.Loss. Received: {loss!r}")
+    found = keras.losses.get(loss)
+    if not isinstance(found, keras.losses.Loss):
+        found = _FunctionLoss(found)
+    if found.reduction in (None, "none"):
+        raise ValueError(
+            f"Expected a loss that is reduced over the batch, such as reduction='sum_over_batch_size'. "
+            f"Received: {found.name} with reduction={found.reduction!r}"
+        )
+    return found
+
+
+class _FunctionLoss(keras.losses.Loss):
+    """A plain function of (y_true, y_pred) as a loss object."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(name=getattr(function, "__name__", "loss"))
+        self._function = function
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Returns one loss per example."""
+        return self._function(y_true, y_pred)
+
+
+def infer_kind(loss: keras.losses.Loss) -> Kind:
+    """Returns what member outputs mean to this loss; a loss that is no cross-entropy takes values."""
+    if loss.name not in (*_SOFTMAX, *_SIGMOID):
+        return Kind.VALUES
+    if not getattr(loss, "from_logits", False):
+        return Kind.PROBABILITIES
+    return Kind.LOGITS if loss.name in _SOFTMAX else Kind.BINARY_LOGITS
+
+
+def takes_class_indices(loss: keras.losses.Loss) -> bool:
+    """Whether labels are class numbers."""
+    return loss.name == "sparse_categorical_crossentropy"
+
+
+def member_losses(loss: keras.losses.Loss, y: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+    """Returns each member's own loss, `[members]`, reduced over the batch as the loss asks.
+
+    Args:
+        loss: from `as_loss`.
+        y: targets `[batch, ...]`, or `[members, batch, targets]` where they differ between members.
+        outputs: `[members, batch, outputs]`.
+        weights: `[members, batch]`, or None for ones.
+    """
+    members, batch = outputs.shape[0], tf.shape(outputs)[1]
+    if len(y.shape) < 3:
+        y = tf.repeat(y[None], members, axis=0)
+    values = loss.call(_fold(y), _fold(outputs))
+    if len(values.shape) != 1:
+        # The loss does not give one value per example: ask it member by member.
+        weight = [None] * members if weights is None else tf.unstack(weights, num=members)
+        parts = [loss(y[m], outputs[m], sample_weight=weight[m]) for m in range(members)]
+        replicas = 1 if loss.reduction == "sum" else tf.distribute.get_strategy().num_replicas_in_sync
+        return tf.stack(parts) * float(replicas)  # Keras has divided by the number of replicas; we do that later.
+    values = tf.reshape(tf.cast(values, tf.float32), [members, batch])
+    if weights is not None:
+        values *= weights
+    total = tf.reduce_sum(values, axis=1)
+    if loss.reduction == "sum":
+        return total
+    if loss.reduction == "mean_with_sample_weight" and weights is not None:
+        return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
+    return total / tf.cast(batch, tf.float32)
+
+
+def _fold(tensor: tf.Tensor) -> tf.Tensor:
+    return (
+        tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
+        if len(tensor.shape) > 2
+        else tf.reshape(tensor, [-1])
+    )
+
+
+def member_probabilities(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns what each member predicts: probabilities, or values for a regression. Any shape `[..., outputs]`."""
+    if kind is Kind.LOGITS:
+        return tf.nn.softmax(outputs)
+    if kind is Kind.BINARY_LOGITS:
+        return tf.sigmoid(outputs)
+    return outputs
+
+
+def two_columns(kind: Kind, probabilities: Any) -> Any:
+    """One probability of class 1 as those of classes 0 and 1; everything else as it is. `[..., outputs]`."""
+    if kind in (Kind.BINARY_LOGITS, Kind.PROBABILITIES) and probabilities.shape[-1] == 1:
+        return tf.concat([1.0 - probabilities, probabilities], axis=-1)
+    return probabilities
+
+
+def class_logits(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns logits whose softmax is what the members predict, `[..., classes]`: what our metrics read."""
+    if kind is Kind.LOGITS:
+        return outputs
+    if kind is Kind.BINARY_LOGITS and outputs.shape[-1] == 1:
+        return tf.concat([tf.zeros_like(outputs), outputs], axis=-1)
+    if kind is Kind.PROBABILITIES:
+        return tf.math.log(tf.maximum(two_columns(kind, outputs), 1e-37))
+    raise ValueError(f"Expected class predictions for a member metric. Received: outputs of kind {kind.value!r}")
+
+
+def class_labels(y: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Returns class numbers `[batch]` from class numbers `[batch]` or `[batch, 1]`, or from one-hot rows."""
+    if len(y.shape) == 2 and y.shape[-1] == num_classes and num_classes > 1:
+        return tf.argmax(y, axis=-1)
+    return tf.cast(tf.reshape(y, [-1]), tf.int64)

@@ -1,0 +1,116 @@
+"""Optimizer steps that keep members independent.
+
+Stacked variables hold all members, so an optimizer that treats every number by itself trains each member as if it were
+alone. One that looks at a whole variable (norms, matrix factors) would mix them: it gets one variable per member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_ELEMENTWISE = (
+    keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
+    keras.optimizers.Adadelta, keras.optimizers.Adagrad, keras.optimizers.Adamax, keras.optimizers.Nadam,
+    keras.optimizers.Ftrl, keras.optimizers.Lion,
+)  # fmt: skip
+
+
+def _inner(optimizer: Any) -> Any:
+    return optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
+
+
+class MemberwiseUpdate:
+    """Applies gradients of stacked variables `[members, ...]` with a Keras optimizer, member by member in effect.
+
+    Args:
+        optimizer: any Keras optimizer.
+        variables: the stacked trainable variables.
+        num_members: M.
+    """
+
+    def __init__(self, optimizer: Any, variables: Sequence[Any], num_members: int) -> None:
+        self._optimizer, self._variables, self._num_members = optimizer, list(variables), num_members
+        self._slices: list[list[Any]] = []
+        if type(_inner(optimizer)) not in _ELEMENTWISE:
+            if getattr(_inner(optimizer), "use_ema", False):
+                raise ValueError(
+                    f"Expected use_ema=False with {type(_inner(optimizer)).__name__}, which does not treat every number by "
+                    "itself. Received: use_ema=True"
+                )
+            self._slices = [
+                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self._variables] for m in range(num_members)
+            ]
+        if not optimizer.built:
+            optimizer.build([v for member in self._slices for v in member] if self._slices else self._variables)
+
+    def apply(self, gradients: Sequence[Any], losses: tf.Tensor) -> None:
+        """Updates the variables; `losses` `[members]` tell which members are still finite."""
+        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            # One member's NaN would make the loss scale drop the whole step.
+            finite = tf.math.is_finite(losses)
+            gradients = [tf.where(_beside(finite, g), g, tf.zeros_like(g)) for g in gradients]
+        gradients = self._clip(gradients)
+        with _without_clipping(_inner(self._optimizer)):
+            if self._slices:
+                self._apply_by_slices(gradients)
+            else:
+                self._optimizer.apply(gradients, self._variables)
+
+    def _apply_by_slices(self, gradients: Sequence[Any]) -> None:
+        values = [tf.unstack(v.value, num=self._num_members) for v in self._variables]
+        parts = [tf.unstack(g, num=self._num_members) for g in gradients]
+        for m, member in enumerate(self._slices):
+            for variable, value in zip(member, values, strict=True):
+                variable.assign(value[m])
+        self._optimizer.apply(
+            [part[m] for m in range(self._num_members) for part in parts],
+            [v for member in self._slices for v in member],
+        )
+        for index, variable in enumerate(self._variables):
+            variable.assign(tf.stack([member[index].value for member in self._slices]))
+
+    def _clip(self, gradients: Sequence[Any]) -> list[Any]:
+        """Clips by norm, each member's gradients by their own norm."""
+        inner = _inner(self._optimizer)
+        scale = 1.0
+        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            scale = self._optimizer.dynamic_scale.value  # The gradients are still multiplied by it.
+        squares = [tf.reduce_sum(tf.square(g), axis=list(range(1, len(g.shape)))) for g in gradients]
+        if inner.global_clipnorm is not None:
+            total = tf.sqrt(tf.add_n(squares))
+            return [g * _beside(_factor(inner.global_clipnorm * scale, total), g) for g in gradients]
+        if inner.clipnorm is not None:
+            limit = inner.clipnorm * scale
+            return [g * _beside(_factor(limit, tf.sqrt(s)), g) for g, s in zip(gradients, squares, strict=True)]
+        return list(gradients)
+
+
+def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
+    return limit / tf.maximum(norm, limit)
+
+
+def _beside(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    """`[members]` in a shape that broadcasts against `[members, ...]`."""
+    return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))])
+
+
+@contextlib.contextmanager
+def _without_clipping(optimizer: Any) -> Iterator[None]:
+    """Hides the norms from the optimizer while it is traced: it would clip all members by one norm."""
+    kept = optimizer.clipnorm, optimizer.global_clipnorm
+    optimizer.clipnorm = optimizer.global_clipnorm = None
+    try:
+        yield
+    finally:
+        optimizer.clipnorm, optimizer.global_clipnorm = kept
+
+
+def keep_frozen(variables: Sequence[Any], before: Sequence[Any], frozen: tf.Tensor) -> None:
+    """Puts the frozen members' slices of the variables back to what they were `before`."""
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(tf.where(_beside(frozen, value), value, variable.value))
