@@ -211,9 +211,12 @@ def dyadic_nll(
 
 
 def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
-    """Share of examples whose most probable class under the mixture is the label (the first such class on a tie)."""
+    """Share of examples whose most probable class under the mixture is the label.
+
+    Of classes tied within float32 rounding, as when members vote, the first counts.
+    """
     checked_logits, checked_labels = member_logits.check(logits, labels)
-    return float(np.mean(member_logits.mixture_probabilities(checked_logits).argmax(axis=-1) == checked_labels))
+    return float(np.mean(_predicted(member_logits.mixture_probabilities(checked_logits)) == checked_labels))
 
 
 def brier(logits: ArrayLike, labels: ArrayLike) -> float:
@@ -237,7 +240,7 @@ def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15) -> float:
     checked_logits, checked_labels = member_logits.check(logits, labels)
     probabilities = member_logits.mixture_probabilities(checked_logits)
     confidence = probabilities.max(axis=-1)
-    gaps = (probabilities.argmax(axis=-1) == checked_labels) - confidence
+    gaps = (_predicted(probabilities) == checked_labels) - confidence
     bins = np.clip(np.ceil(confidence * num_bins - streaming_metrics.EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(
         np.int64
     )
@@ -276,6 +279,12 @@ def aleatoric(logits: ArrayLike) -> float:
 def mutual_information(logits: ArrayLike) -> float:
     """Mean over examples of the mutual information of label and member: epistemic uncertainty, total - aleatoric."""
     return float(uncertainty(logits).epistemic.mean())
+
+
+def _predicted(probabilities: Floats) -> NDArray[np.int64]:
+    """Returns the first of the most probable classes, `[batch]`."""
+    largest = probabilities.max(axis=-1, keepdims=True)
+    return np.argmax(probabilities >= largest - streaming_metrics.TIE_TOLERANCE, axis=-1)
 
 
 def _num_groups(likelihood: Floats, name: str, size: int) -> int:
@@ -330,7 +339,8 @@ def _shared_error(values: Floats, groups: NDArray[np.int64], num_examples: int) 
     """Standard error of the mean of group values, where groups are correlated through the examples they share.
 
     The variance of the mean sums the covariances of all pairs of groups that share an example. Squared sums over each
-    example's groups hold those pairs, and each group's pair with itself kappa times instead of once.
+    example's groups hold those pairs, and each group's pair with itself kappa times instead of once. (Two groups that
+    share several examples count too often; they are rare as long as there are far fewer groups than pairs of examples.)
     """
     num_groups, kappa = groups.shape
     if num_groups < 2:
