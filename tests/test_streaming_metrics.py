@@ -190,7 +190,7 @@ def test_names_are_stable_and_every_metric_is_a_member_metric():
 
 
 def test_a_million_updates_keep_the_mean_exact():
-    # A plain float32 sum of log 4, one at a time, is off by 0.6%: each 1.386 is rounded to a multiple of the last place.
+    # A plain float32 sum of log 4, one at a time, is off by 0.6%: each term is rounded to a multiple of the last place.
     metric = metrics.MarginalNLL()
     labels, logits = tf.zeros([1], tf.int64), tf.zeros([1, 2, 4])
 
