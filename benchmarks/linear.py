@@ -68,9 +68,11 @@ JOINT = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="full", help="quick: seconds; full: minutes")
-    parser.add_argument("--problems", type=int, default=None, help="problems per setting of the sweep")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables")
+    parser.add_argument(
+        "--preset", choices=sorted(PRESETS), default="full", help="quick: half a minute; full (default): minutes"
+    )
+    parser.add_argument("--problems", type=int, default=None, help="problems per setting (default: the preset's)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default: 0)")
     parser.add_argument(
         "--output", type=pathlib.Path, default=pathlib.Path("results/linear"), help="folder to write to"
     )

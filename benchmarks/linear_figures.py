@@ -115,7 +115,9 @@ def draw_condition(sweep: pd.DataFrame) -> Any:
         axis.text(0.03, 0.97, "ensemble-n: ∞", transform=axis.transAxes, va="top", color="tab:gray")
         axis.margins(y=0.15)
     axes[0, 0].set_ylabel("E[KL] (nats)")
-    canvas.suptitle(f"Expected KL from the posterior, T = {num_data}, 95% intervals over problems")
+    canvas.suptitle(
+        f"Expected KL from the posterior, T = {num_data}, 95% intervals over problems; lines join the settings"
+    )
     _legend(canvas, axes[0, 0], 2)
     return canvas
 
@@ -134,8 +136,9 @@ def draw_finite_ensemble(table: pd.DataFrame) -> Any:
                 rows.infinite_ensemble.iloc[0], color=colour, ls="--", lw=1, label=f"{agent}: infinite ensemble"
             )
     axis.set(xscale="log", yscale="log", xlabel="members M", ylabel="E[KL] (nats)")
-    title = "Gaussian fit to M minimisers of the perturbed loss, d = 5, T = 50, 95% intervals over problems"
-    axis.set_title(f"{title}\nensemble-bp's infinite limit is 0; M ≤ d gives ∞", fontsize=10)
+    title = "Gaussian fit to M minimisers of the perturbed loss, d = 5, T = 50"
+    note = "ensemble-bp's infinite limit is 0; M ≤ d gives ∞; 95% intervals over problems"
+    axis.set_title(f"{title}\n{note}", fontsize=10)
     handles, labels = axis.get_legend_handles_labels()
     first = sorted(range(len(labels)), key=lambda i: "measured" not in labels[i])
     axis.legend([handles[i] for i in first], [labels[i] for i in first], frameon=False, fontsize=9)

@@ -93,6 +93,15 @@ def test_theorem_1_holds_for_every_prior_scale_and_the_best_is_best():
     assert tuned == pytest.approx(best, rel=0.02)  # 1,000 problems x 50 draws of x know E[tr Sigma^-1] to below 1%
 
 
+def test_best_prior_variance_at_little_data():
+    setting = linear_problems.make_setting(3, 1, 10.0)
+    problems = linear_problems.sample_problems(setting, 20_000, seed=0)
+    tuned = linear_theory.tuned_prior_variance(problems.posterior(), problems.law(WEIGHTED_P, 1.0))
+    # 1 + T mean(gamma) = 2; the standard error of |x|^2 / d over 20,000 draws is below 0.01.
+    assert tuned == pytest.approx(2.0, abs=0.03)
+    assert linear_theory.best_prior_variance(linear_problems.exact_gamma(setting), 1, 1.0) == pytest.approx(2.0)
+
+
 def test_unbiased_means_weights_up_to_a_constant():
     problems = linear_problems.sample_problems(linear_problems.make_setting(3, 20, 10.0, 5.0), 5, seed=0)
     one, seven = (
