@@ -53,6 +53,10 @@ class InputLaw(enum.Enum):
     UNIFORM = "uniform"  # uniform on a cube, with the same variance
     WIDE = "wide"  # N(0, 4 I): mostly further out than training inputs
 
+    @classmethod
+    def _missing_(cls, value: object) -> InputLaw:
+        raise ValueError(f"Expected inputs to be one of {[law.value for law in cls]}. Received: {value!r}")
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelFlip:
@@ -312,8 +316,8 @@ def joint_kl(
         weights = np.exp(_log_multinomial(tau, cells) + counts @ np.log(np.maximum(probs, 1e-300))[..., None])[..., 0]
     else:
         # Softmax sums to 1 up to rounding; NumPy is strict about it.
-        counts = random.multinomial(tau, probs / probs.sum(axis=-1, keepdims=True), size=(_NUM_DRAWS, len(probs)))
-        counts = counts.transpose(1, 0, 2).astype(np.float64)
+        draws = random.multinomial(tau, probs / probs.sum(axis=-1, keepdims=True), size=(_NUM_DRAWS, len(probs)))
+        counts = draws.transpose(1, 0, 2).astype(np.float64)
         weights = np.full(counts.shape[:2], 1.0 / _NUM_DRAWS)
     members_first = _log_softmax(logits).reshape(-1, kappa, members, classes).transpose(0, 2, 1, 3)
     agent = _log_joint(members_first.reshape(-1, members, cells), counts)

@@ -112,18 +112,18 @@ class EnsembleAgent:
 
 def make_config(name: AgentName | str, **overrides: Any) -> AgentConfig:
     """Returns an agent's default configuration with some fields replaced."""
-    name = _option(AgentName, "name", name)
+    kind: AgentName = _option(AgentName, "name", name)
     defaults: dict[str, Any] = {}
-    if name is AgentName.MLP:
+    if kind is AgentName.MLP:
         defaults["num_members"] = 1
-    if name in (AgentName.MLP, AgentName.ENSEMBLE_N):
+    if kind in (AgentName.MLP, AgentName.ENSEMBLE_N):
         defaults["prior_scale"] = 0.0
-    if name is not AgentName.ENSEMBLE_BP:
+    if kind is not AgentName.ENSEMBLE_BP:
         defaults["bootstrap_probability"] = None
     known = {field.name for field in dataclasses.fields(AgentConfig)}
     if unknown := sorted(set(overrides) - known):
         raise ValueError(f"Expected options among {', '.join(sorted(known))}. Received: {', '.join(unknown)}")
-    return AgentConfig(name, **{**defaults, **overrides})
+    return AgentConfig(kind, **{**defaults, **overrides})
 
 
 def make_agent(name: AgentName | str, *, num_workers: int | None = None, **overrides: Any) -> EnsembleAgent:
@@ -143,7 +143,7 @@ def train_many(
     prior_knowledge: base.PriorKnowledge,
     *,
     num_workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> list[compiled.Trained]:
     """Trains several agents or settings on the same data, side by side as extra members; one predictive for each.
 

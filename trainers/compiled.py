@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap as bootstraps
 from trainers import compiled_graph
-from trainers.compiled_graph import Network
+from trainers.compiled_graph import Network as Network
 
 Floats = NDArray[np.float32]
 
@@ -147,7 +147,7 @@ def train(
     schedule: Schedule,
     *,
     num_workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
     order: NDArray[np.int32] | None = None,
 ) -> list[Trained]:
     """Trains the members of all groups on the same data and the same minibatches, and returns one result per group.

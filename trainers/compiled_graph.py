@@ -158,9 +158,10 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
             )
             time = tf.cast(done + index + 1, tf.float32)
             corrected = rate * tf.sqrt(1.0 - BETA_2**time) / (1.0 - BETA_1**time)
+            parts = zip(kernels, gradients, firsts, seconds, masks, strict=True)
             moved = [
-                _adam(*parts, decay, corrected, mask)
-                for *parts, mask in zip(kernels, gradients, firsts, seconds, masks, strict=True)
+                _adam(kernel, gradient, first, second, decay, corrected, mask)
+                for kernel, gradient, first, second, mask in parts
             ]
             return index + 1, *(tuple(part) for part in zip(*moved, strict=True))
 
