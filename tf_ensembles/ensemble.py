@@ -5,7 +5,8 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -80,6 +81,7 @@ class Ensemble(keras.Model):
         self.members: members.MemberStack | None = None
         self.priors: members.MemberStack | None = None
         self.member_history: dict[str, list[Array]] = {}
+        self._auto_jit = True
         self._update: Hidden | None = None
         self._frozen = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="frozen")
         self._diverged = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="diverged")
@@ -122,7 +124,8 @@ class Ensemble(keras.Model):
             raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
         if shapes.get("prior", member) != member:
             raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {shapes['prior']}")
-        self._num_outputs = member[1]
+        assert member[1] is not None
+        self._num_outputs: int = member[1]
 
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: variables are created from the builders, or from the first data for models without inputs."""
@@ -177,6 +180,17 @@ class Ensemble(keras.Model):
         if self.members is None:
             raise ValueError("Expected a built ensemble. Received: one that has not seen any data")
         return [v for v in self.members.variables if v.shape[:1] == (self.num_members,) and "seed_state" not in v.name]
+
+    def input_specs(self) -> Any:
+        """The shape, batch first, and dtype of each input, in the structure that the members take."""
+        if self._built_on is not None:
+            return _map_built_on(lambda shape, dtype: ((None, *shape), dtype), self._built_on)
+        if self.members is None:
+            raise ValueError("Expected a built ensemble. Received: one that has not seen any data")
+        template = self.members.template
+        structure = getattr(template, "_inputs_struct", None) or template.inputs
+        structure = structure[0] if isinstance(structure, list | tuple) and len(structure) == 1 else structure
+        return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
 
     def freeze_members(self, indices: Sequence[int]) -> None:
         """Stops training these members; the others go on."""
@@ -340,7 +354,8 @@ class Ensemble(keras.Model):
         if sample_weight is not None:
             own = tf.reshape(tf.cast(sample_weight, tf.float32), [1, -1])
             weights = own * (tf.ones([self.num_members, 1]) if weights is None else weights)
-        return outputs.member_losses(self._member_loss, y, result, weights)
+        assert self.members is not None
+        return outputs.member_losses(self._member_loss, y, result, weights, one_by_one=bool(self.members.looped))
 
     def _report(self, x: Any, y: Any, result: tf.Tensor, losses: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
         """Updates the running losses and metrics and returns them."""
@@ -397,7 +412,28 @@ class Ensemble(keras.Model):
     def make_test_function(self, force: bool = False) -> Any:
         """Compiles the evaluation step for the members that are marked now."""
         self._remember_marks()
-        return super().make_test_function(force)
+        with self._auto_jit_off():
+            return super().make_test_function(force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Compiles prediction."""
+        with self._auto_jit_off():
+            return super().make_predict_function(force)
+
+    def _resolve_auto_jit_compile(self) -> bool:
+        """XLA pays for vectorised members on every device; Keras by itself leaves it off on CPUs."""
+        return bool(self.members is not None and self.supports_jit)
+
+    @contextlib.contextmanager
+    def _auto_jit_off(self) -> Iterator[None]:
+        """XLA compiles anew for each batch size, which forward passes alone do not pay back."""
+        kept = self.jit_compile
+        if self._auto_jit:
+            self.jit_compile = False
+        try:
+            yield
+        finally:
+            self.jit_compile = kept
 
     def _remember_marks(self) -> None:
         self._frozen_now, self._diverged_now = self.frozen, self.diverged
@@ -534,13 +570,18 @@ class Ensemble(keras.Model):
         return model
 
 
-def _zeros(built_on: Any) -> Any:
-    """One example of zeros in the structure that `_created_on` described."""
+def _map_built_on(function: Callable[[list[int], str], Any], built_on: Any) -> Any:
+    """Applies a function to each (shape, dtype) pair of the structure that a saved ensemble was built on."""
     if isinstance(built_on, dict):
-        return {key: _zeros(value) for key, value in built_on.items()}
-    if isinstance(built_on[0], list) and (not built_on[0] or isinstance(built_on[0][0], int)) and len(built_on) == 2:
-        return tf.zeros([1, *built_on[0]], built_on[1])
-    return [_zeros(value) for value in built_on]
+        return {key: _map_built_on(function, value) for key, value in built_on.items()}
+    if len(built_on) == 2 and isinstance(built_on[1], str):
+        return function(built_on[0], built_on[1])
+    return [_map_built_on(function, value) for value in built_on]
+
+
+def _zeros(built_on: Any) -> Any:
+    """One example of zeros in that structure."""
+    return _map_built_on(lambda shape, dtype: tf.zeros([1, *shape], dtype), built_on)
 
 
 def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...]:

@@ -95,7 +95,7 @@ class MemberStack(keras.layers.Layer):
         self.looped = vectorized.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
-        if not vectorized.is_graph(models[0]):
+        if not vectorized.is_vectorizable(models[0]):
             return
         for generator in vectorized.shared_generators(models[0]):
             # Drawn once for all members at a time; kept here so that it is saved and restored with us.
@@ -139,7 +139,7 @@ class MemberStack(keras.layers.Layer):
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularisation losses `[members]`."""
         runner = vectorized.Runner(self._stacked.value, self.num_members, training and self.trainable)
-        if vectorized.is_graph(self.template):
+        if vectorized.is_vectorizable(self.template):
             outputs = runner.run_graph(self.template, inputs)
         else:
             outputs = runner.loop(self.template, [inputs], {})

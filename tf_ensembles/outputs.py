@@ -73,7 +73,9 @@ def takes_class_indices(loss: keras.losses.Loss) -> bool:
     return loss.name == "sparse_categorical_crossentropy"
 
 
-def member_losses(loss: keras.losses.Loss, y: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+def member_losses(
+    loss: keras.losses.Loss, y: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None, one_by_one: bool = False
+) -> tf.Tensor:
     """Returns each member's own loss, `[members]`, reduced over the batch as the loss asks.
 
     Args:
@@ -81,15 +83,16 @@ def member_losses(loss: keras.losses.Loss, y: tf.Tensor, outputs: tf.Tensor, wei
         y: targets `[batch, ...]`, or `[members, batch, targets]` where they differ between members.
         outputs: `[members, batch, outputs]`.
         weights: `[members, batch]`, or None for ones.
+        one_by_one: calls the loss once per member, with the very operations of a model trained alone.
     """
     members, batch = outputs.shape[0], tf.shape(outputs)[1]
     if len(y.shape) < 3:
         y = tf.repeat(y[None], members, axis=0)
-    values = loss.call(_fold(y), _fold(outputs))
-    if len(values.shape) != 1:
-        # The loss does not give one value per example: ask it member by member.
+    values = None if one_by_one else loss.call(_fold(y), _fold(outputs))
+    if values is None or len(values.shape) != 1:  # Not one value per example: the loss looks across the batch.
         weight = [None] * members if weights is None else tf.unstack(weights, num=members)
-        parts = [loss(y[m], outputs[m], sample_weight=weight[m]) for m in range(members)]
+        targets, results = tf.unstack(y, num=members), tf.unstack(outputs, num=members)
+        parts = [loss(targets[m], results[m], sample_weight=weight[m]) for m in range(members)]
         replicas = 1 if loss.reduction == "sum" else tf.distribute.get_strategy().num_replicas_in_sync
         return tf.stack(parts) * float(replicas)  # Keras has divided by the number of replicas; we do that later.
     values = tf.reshape(tf.cast(values, tf.float32), [members, batch])

@@ -38,9 +38,9 @@ class MemberwiseUpdate:
         self._slices: list[list[Any]] = []
         if type(_inner(optimizer)) not in _ELEMENTWISE:
             if getattr(_inner(optimizer), "use_ema", False):
+                name = type(_inner(optimizer)).__name__
                 raise ValueError(
-                    f"Expected use_ema=False with {type(_inner(optimizer)).__name__}, which does not treat every number by "
-                    "itself. Received: use_ema=True"
+                    f"Expected use_ema=False with {name}, whose updates mix numbers. Received: use_ema=True"
                 )
             self._slices = [
                 [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self._variables] for m in range(num_members)

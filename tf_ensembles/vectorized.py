@@ -1,10 +1,12 @@
 """Runs the layers of a Keras graph for all members at once.
 
 A layer is run in one of three ways:
-  batched   its rule in `_RULES` does the work of all members in one operation on stacked weights;
+  batched   a rule does the work of all members in one operation on stacked weights (see `_rule`);
   folded    it has no weights and treats examples one by one, so members are folded into the batch;
-  looped    anything else: the layer itself is called once per member, with that member's weights. Always correct.
-A subclassed model, or one with masks, is looped as a whole: what its `call` does between layers cannot be seen.
+  looped    another operation without weights: it is called once per member.
+A model is looped as a whole, one call per member with that member's weights, where a layer with weights has no rule
+(convolutions, recurrent layers: one kernel per member is as fast on a CPU), and where `call` is the user's own or masks
+are passed along, because what happens between layers cannot be seen then. A loop is always correct.
 """
 
 from __future__ import annotations
@@ -50,6 +52,13 @@ _FOLDED_RANDOM = (
     layers.Dropout, layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D,
     layers.GaussianDropout, layers.GaussianNoise, layers.AlphaDropout,
 )  # fmt: skip
+
+
+def is_vectorizable(model: keras.Model) -> bool:
+    """Whether the model is a graph of layers, each of which can be run for all members at once."""
+    return is_graph(model) and not any(
+        getattr(op, "variables", []) and not (_is_folded(op) or _rule(op)) for op in _operations(model)
+    )
 
 
 def is_graph(model: keras.Model) -> bool:
@@ -102,8 +111,8 @@ def _known_activation(layer: keras.layers.Layer) -> bool:
 
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
     """Returns the names of the parts that run once per member; empty when everything is vectorised."""
-    if not is_graph(model):
-        return (f"{model.name} (whole model)",)
+    if not is_vectorizable(model):
+        return ("whole model",)
     return tuple(
         operation.name
         for operation in _operations(model)
@@ -244,8 +253,8 @@ Rule = Callable[[Runner, Any, tf.Tensor, bool], Stacked]
 
 def _dense(runner: Runner, layer: layers.Dense, x: tf.Tensor, stacked: bool) -> Stacked:
     kernel = runner.value(layer.kernel, layer.compute_dtype)
-    if stacked and len(x.shape) == 3:
-        y = tf.matmul(x, kernel)
+    if len(x.shape) == (3 if stacked else 2):
+        y = tf.matmul(x if stacked else x[None], kernel)
     else:
         y = tf.einsum("m...i,mio->m...o" if stacked else "...i,mio->m...o", x, kernel)
     if layer.use_bias:
