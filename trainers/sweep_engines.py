@@ -145,7 +145,10 @@ class RayEngine:
         """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process."""
         _check_workers(num_workers)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if address is None:
+            # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
+            # the variable when it is imported.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             import ray
         except ImportError:
@@ -162,6 +165,7 @@ class RayEngine:
                 log_to_driver=False,
                 logging_level="ERROR",
             )
+            self._check_loopback()
         else:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         self.num_slots = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -170,6 +174,15 @@ class RayEngine:
         self._actor_class = ray.remote(**options)(_RayWorker)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
+
+    def _check_loopback(self) -> None:
+        addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
+        if addresses != {"127.0.0.1"}:
+            self._ray.shutdown()
+            raise ImportError(
+                f"Expected our Ray to listen on 127.0.0.1 only. Received: {', '.join(addresses)}, because ray was "
+                "imported before with clusters on. Set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before importing it."
+            )
 
     def submit(self, slot: int, message: dict[str, Any]) -> None:
         """Gives a unit to a free slot."""
