@@ -238,7 +238,7 @@ def test_wrong_predictives_and_options_are_refused():
         testbed.evaluate(lambda x: np.zeros((len(x), 2)), problem)
     with pytest.raises(ValueError, match="tau >= 1"):
         testbed.evaluate(_random_predictive(2, 1, 2), problem, tau=0)
-    with pytest.raises(ValueError, match="Expected inputs to be one of.*cubic"):
+    with pytest.raises(ValueError, match=r"Expected inputs to be one of.*cubic"):
         testbed.evaluate(_random_predictive(2, 1, 2), problem, inputs="cubic")
     with pytest.raises(ValueError, match="fraction"):
         testbed.LabelFlip(1.5)

@@ -47,7 +47,7 @@ class Network:
         return tuple((size_out, size_in) for size_in, size_out in itertools.pairwise(sizes))
 
 
-def _layer(kernel: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
+def layer(kernel: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
     """Returns `kernel @ below`, `[members, out, batch]`, for x `[batch, in]` or hidden `[members, in, batch]`."""
     if below.shape.rank == 3:
         return tf.matmul(kernel, below)
@@ -56,7 +56,7 @@ def _layer(kernel: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
     return tf.reshape(flat, [members, size_out, below.shape[0]])
 
 
-def _kernel_gradient(gradient: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
+def kernel_gradient(gradient: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
     """Returns the gradient of a kernel, `[members, out, in]`, from that of its output, `[members, out, batch]`."""
     if below.shape.rank == 3:
         return tf.matmul(gradient, below, transpose_b=True)
@@ -80,7 +80,7 @@ def _output_gradient(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -
     return scaled * (tf.nn.softmax(logits, axis=1) - tf.one_hot(labels, logits.shape[1], axis=0))
 
 
-def _gradients(
+def backward(
     kernels: Sequence[tf.Tensor], x: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, offset: tf.Tensor
 ) -> list[tf.Tensor]:
     """The backward pass, written out: gradients of every member's mean loss by its kernels.
@@ -94,12 +94,12 @@ def _gradients(
     """
     below = [x]
     for kernel in kernels[:-1]:
-        below.append(tf.nn.relu(_layer(kernel, below[-1])))
+        below.append(tf.nn.relu(layer(kernel, below[-1])))
     head, binary = kernels[-1], kernels[-1].shape[1] == 2
     if binary:
         head = head[:, 1:] - head[:, :1]
-    gradient = _output_gradient(_layer(head, below[-1]) + offset, labels, weights)
-    head_gradient = _kernel_gradient(gradient, below[-1])
+    gradient = _output_gradient(layer(head, below[-1]) + offset, labels, weights)
+    head_gradient = kernel_gradient(gradient, below[-1])
     gradients = [tf.concat([-head_gradient, head_gradient], axis=1) if binary else head_gradient]
     above = head
     for kernel, hidden, lower in zip(kernels[-2::-1], below[:0:-1], below[-2::-1], strict=True):
@@ -107,12 +107,12 @@ def _gradients(
         back = tf.transpose(above, [0, 2, 1]) * gradient if above.shape[1] == 1 else None
         back = tf.matmul(above, gradient, transpose_a=True) if back is None else back
         gradient = tf.where(hidden > 0, back, 0.0)
-        gradients.append(_kernel_gradient(gradient, lower))
+        gradients.append(kernel_gradient(gradient, lower))
         above = kernel
     return gradients[::-1]
 
 
-def _adam(
+def adam(
     kernel: tf.Tensor,
     gradient: tf.Tensor,
     first: tf.Tensor,
@@ -128,7 +128,7 @@ def _adam(
     return kernel - mask * rate * first / (tf.sqrt(second) + EPSILON), first, second
 
 
-def _masks(network: Network) -> list[Floats]:
+def train_masks(network: Network) -> list[Floats]:
     """1 where a kernel trains, 0 in the row that makes a hidden layer's constant unit."""
     masks = [np.ones((1, *shape), np.float32) for shape in network.kernel_shapes]
     for mask in masks[:-1]:
@@ -144,7 +144,7 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
     `[examples, members]`, offset `[examples, members, classes]` (scaled prior logits), number of steps, kernels, decay
     `[members]` and learning rate `[members]`. It returns the trained kernels.
     """
-    masks = _masks(network)
+    masks = train_masks(network)
 
     @tf.function(jit_compile=True, autograph=False)
     def chunk(count: Any, done: Any, rows: Any, state: Any, decay: Any, rate: Any) -> Any:
@@ -153,14 +153,14 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
         decay, rate = decay[:, None, None], rate[:, None, None]
 
         def step(index: tf.Tensor, kernels: Any, firsts: Any, seconds: Any) -> Any:
-            gradients = _gradients(
+            gradients = backward(
                 kernels, x[index], y[index], tf.transpose(weights[index]), tf.transpose(offset[index], [1, 2, 0])
             )
             time = tf.cast(done + index + 1, tf.float32)
             corrected = rate * tf.sqrt(1.0 - BETA_2**time) / (1.0 - BETA_1**time)
             parts = zip(kernels, gradients, firsts, seconds, masks, strict=True)
             moved = [
-                _adam(kernel, gradient, first, second, decay, corrected, mask)
+                adam(kernel, gradient, first, second, decay, corrected, mask)
                 for kernel, gradient, first, second, mask in parts
             ]
             return index + 1, *(tuple(part) for part in zip(*moved, strict=True))
@@ -218,8 +218,8 @@ def _forward_graph(rows: int, shapes: tuple[tuple[int, ...], ...]) -> Any:
     def piece(kernels: Any, x: Any) -> Any:
         hidden = x
         for kernel in kernels[:-1]:
-            hidden = tf.nn.relu(_layer(kernel, hidden))
-        return tf.transpose(_layer(kernels[-1], hidden), [2, 0, 1])
+            hidden = tf.nn.relu(layer(kernel, hidden))
+        return tf.transpose(layer(kernels[-1], hidden), [2, 0, 1])
 
     @tf.function(autograph=False, input_signature=[tuple(map(tf.TensorSpec, shapes)), tf.TensorSpec([None, size_in])])
     def run(kernels: Any, x: Any) -> Any:
