@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -47,6 +48,15 @@ class MemberMonitor(keras.callbacks.Callback):
         )
         if left == 0:
             self.model.stop_training = True
+
+
+def tell_direction(callbacks: Sequence[Any], metrics: Sequence[Any]) -> None:
+    """Tells Keras callbacks that monitor one of our metrics whether less is better: they look at Keras's own only."""
+    modes = {metric.name: "min" if metric._direction == "down" else "max" for metric in metrics}
+    for callback in callbacks:
+        name = str(getattr(callback, "monitor", "")).removeprefix("val_")
+        if getattr(callback, "mode", None) == "auto" and name in modes:
+            callback.mode = modes[name]
 
 
 class MemberEarlyStopping(keras.callbacks.Callback):

@@ -6,6 +6,7 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -91,7 +92,9 @@ class Ensemble(keras.Model):
         self._prior_models = Hidden(
             members.build_models(prior.build, num_members, _prior_seed(seed), "build_prior") if prior else []
         )
-        if all(model.built for model in (*self._models.value, *self._prior_models.value)):
+        if all(
+            model.built and hasattr(model, "output_shape") for model in (*self._models.value, *self._prior_models.value)
+        ):
             self._create(None)
 
     # Building.
@@ -147,7 +150,7 @@ class Ensemble(keras.Model):
             )
         self._create(sample)
         if self.compiled and self._auto_jit:
-            self.jit_compile = self.supports_jit
+            self.jit_compile = self._resolve_auto_jit_compile()
 
     # State that people may want to read.
 
@@ -310,7 +313,9 @@ class Ensemble(keras.Model):
 
     def _make_update(self) -> updates.MemberwiseUpdate:
         if self._update is None:
-            self._update = Hidden(updates.MemberwiseUpdate(self.optimizer, self.trainable_variables, self.num_members))
+            with self.distribute_strategy.scope():
+                update = updates.MemberwiseUpdate(self.optimizer, self.trainable_variables, self.num_members)
+            self._update = Hidden(update)
         return self._update.value
 
     def train_step(self, data: Any) -> dict[str, Any]:
@@ -421,8 +426,12 @@ class Ensemble(keras.Model):
             return super().make_predict_function(force)
 
     def _resolve_auto_jit_compile(self) -> bool:
-        """XLA pays for vectorised members on every device; Keras by itself leaves it off on CPUs."""
-        return bool(self.members is not None and self.supports_jit)
+        """XLA pays for vectorised members on every device; Keras by itself leaves it off on CPUs.
+
+        Under a strategy with several replicas XLA cannot reach the other devices' variables, except on TPUs, which
+        compile by themselves.
+        """
+        return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
 
     @contextlib.contextmanager
     def _auto_jit_off(self) -> Iterator[None]:
@@ -467,10 +476,9 @@ class Ensemble(keras.Model):
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(monitor)
         else:
-            callbacks = [
-                monitor,
-                *(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []),
-            ]
+            given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+            callbacks = [monitor, *given]
+            callbacks_lib.tell_direction(given, self._member_metrics)
         return super().fit(
             x,
             y,
@@ -557,7 +565,8 @@ class Ensemble(keras.Model):
         scale, built_on = config.pop("prior_scale"), config.pop("built_on")
 
         def revive(part: Any) -> Any:
-            return keras.saving.deserialize_keras_object(part, custom_objects=custom_objects)
+            # A copy, because Keras empties the configuration that it reads.
+            return keras.saving.deserialize_keras_object(copy.deepcopy(part), custom_objects=custom_objects)
 
         model = cls(
             lambda: revive(member),
@@ -596,7 +605,7 @@ def _prior_seed(seed: int) -> int:
 
 
 def _check_arguments(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:
-    if not callable(build_member):
+    if not callable(build_member) or isinstance(build_member, keras.Model):
         raise ValueError(
             f"Expected build_member to be a function that returns a Keras model. Received: {build_member!r}"
         )

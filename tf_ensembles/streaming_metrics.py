@@ -56,6 +56,8 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
     Keeps compensated sums (Kahan's, with Knuth's two-sum): a plain float32 sum of a million terms is off by 0.6%.
     """
 
+    _direction = "down"  # Keras's name for which way is better; callbacks that monitor the metric read it.
+
     def __init__(self, num_sums: int, name: str | None, dtype: Any) -> None:
         super().__init__(name=name, dtype=dtype)
         self._sums = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="sums")
@@ -135,6 +137,8 @@ class MarginalNLL(_ExampleMean):
 @_register
 class Accuracy(_ExampleMean):
     """`metrics.accuracy`, streaming: of the mixture's most probable class."""
+
+    _direction = "up"
 
     def __init__(self, name: str | None = "accuracy", dtype: Any = None) -> None:
         super().__init__(name, dtype)

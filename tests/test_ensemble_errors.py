@@ -1,0 +1,149 @@
+"""What a user can get wrong is said in one sentence, before any training."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_ensembles as tfe
+from tests import builders
+from tests.builders import make_inputs, make_labels
+
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+X, Y = make_inputs(builders.dense, 20), make_labels(20)
+
+
+def _compiled(**kwargs):
+    ensemble = tfe.Ensemble(builders.dense, 2, **kwargs)
+    ensemble.compile("sgd", LOSS)
+    return ensemble
+
+
+def _with(array, value):
+    changed = np.array(array)
+    changed[3] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "text"),
+    [
+        (_with(X, np.nan), Y, "Expected finite features.*example 3"),
+        (_with(X, np.inf), Y, "Expected finite features"),
+        (X, _with(Y, 3), r"Expected labels in \[0, 3\).*to 3"),
+        (X, _with(Y, -1), "from -1"),
+        (X, Y + 0.5, "Expected whole class numbers"),
+        (X, np.array(["a"] * 20), "Expected numeric targets"),
+        (X, Y[:10], "Expected as many targets as inputs, 20"),
+        (X[:0], Y[:0], "Expected at least one example"),
+        (X, None, "Expected targets y"),
+        (X, np.eye(3)[Y], "Expected class numbers of shape"),
+        (np.array([["a"] * 6] * 20, dtype=object), Y, "Expected numeric features"),
+    ],
+)
+def test_bad_data(x, y, text):
+    ensemble = _compiled()
+    before = [np.array(v) for v in ensemble.variables]
+    for method in (ensemble.fit, ensemble.evaluate):
+        with pytest.raises(ValueError, match=text):
+            method(x, y, verbose=0)
+    for old, variable in zip(before, ensemble.variables, strict=True):
+        np.testing.assert_array_equal(old, np.asarray(variable))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: tfe.Ensemble(builders.dense, 0), "Expected num_members >= 1.*0"),
+        (lambda: tfe.Ensemble(builders.dense, 2.5), "2.5"),
+        (lambda: tfe.Ensemble(builders.dense(), 2), "Expected build_member to be a function"),
+        (lambda: tfe.Ensemble(lambda: "no model", 2), "to return a keras.Model"),
+        (lambda: tfe.Ensemble(builders.dense, 2, prior=builders.dense), "Expected prior to be a tfe.PriorFunction"),
+        (lambda: tfe.Ensemble(builders.dense, 2, bootstrap=0.5), "such as tfe.Bernoulli"),
+        (lambda: tfe.Ensemble(builders.dense, 2, l2=-1.0), "Expected a finite l2 >= 0"),
+        (lambda: tfe.Ensemble(builders.dense, 2, outputs="logit"), "Expected outputs in .*'logits'"),
+        (lambda: tfe.PriorFunction(builders.dense, -1.0), "Expected a finite prior scale >= 0"),
+        (lambda: tfe.Ensemble(builders.dense, 2, seed="zero"), "Expected an integer seed"),
+    ],
+)
+def test_bad_arguments(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+def test_a_builder_that_returns_the_same_model_or_shares_layers():
+    model = builders.dense()
+    with pytest.raises(ValueError, match="the same Sequential for members 0 and 1"):
+        tfe.Ensemble(lambda: model, 2)
+    shared = keras.layers.Dense(3)
+    with pytest.raises(ValueError, match="its own variables"):
+        tfe.Ensemble(lambda: keras.Sequential([keras.Input((6,)), shared]), 2)
+
+
+def test_a_prior_of_another_output_shape():
+    def build():
+        return keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+
+    with pytest.raises(ValueError, match=r"member's output shape \(None, 3\). Received: \(None, 4\)"):
+        tfe.Ensemble(builders.dense, 2, prior=tfe.PriorFunction(build))
+
+
+def test_an_output_of_another_rank():
+    def build():
+        return keras.Sequential([keras.Input((6, 2)), keras.layers.Dense(4)])
+
+    with pytest.raises(ValueError, match=r"outputs \[batch, outputs\]"):
+        tfe.Ensemble(build, 2)
+
+
+def test_bad_losses():
+    ensemble = tfe.Ensemble(builders.dense, 2, prior=tfe.PriorFunction(builders.dense))
+    with pytest.raises(ValueError, match="Expected a loss with from_logits=True"):
+        ensemble.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="no_such_loss"):
+        ensemble.compile("sgd", "no_such_loss")
+    with pytest.raises(ValueError, match="Expected one Keras loss"):
+        ensemble.compile("sgd", None)
+    with pytest.raises(ValueError, match="reduced over the batch"):
+        ensemble.compile("sgd", keras.losses.MeanSquaredError(reduction="none"))
+    with pytest.raises(ValueError, match="Expected class predictions"):
+        ensemble.compile("sgd", "mse", metrics=[tfe.metrics.JointNLL()])
+
+
+def test_logits_given_to_a_loss_of_probabilities():
+    ensemble = tfe.Ensemble(builders.dense, 2)
+    ensemble.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="use from_logits=True"):
+        ensemble.fit(X, Y, verbose=0)
+
+
+def test_members_that_end_in_a_softmax_are_taken_as_probabilities():
+    def build():
+        return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+
+    ensemble = tfe.Ensemble(build, 3)
+    ensemble.compile("sgd", "sparse_categorical_crossentropy", metrics=[tfe.metrics.MarginalNLL()])
+    result = ensemble.evaluate(X, Y, return_dict=True, verbose=0)
+    mixture = ensemble.predict(X, verbose=0).mean(axis=1)
+    np.testing.assert_allclose(ensemble.predict_proba(X), mixture, atol=1e-6)
+    assert result["marginal_nll"] == pytest.approx(-np.log(mixture[np.arange(20), Y]).mean(), rel=1e-5)
+
+
+def test_a_bootstrap_without_ids():
+    ensemble = _compiled(bootstrap=tfe.Bernoulli(0.5))
+    with pytest.raises(ValueError, match="number_examples"):
+        ensemble.fit(tf.data.Dataset.from_tensor_slices((X, Y)).batch(5), verbose=0)
+    with pytest.raises(ValueError, match="with_ids"):
+        ensemble.train_on_batch(X, Y)
+    with pytest.raises(ValueError, match=r"integer ids of shape \[20\]"):
+        ensemble.fit(tfe.with_ids(X, np.arange(10)), Y, verbose=0)
+    ensemble.train_on_batch(tfe.with_ids(X, np.arange(20)), Y)
+    with pytest.raises(ValueError, match=r"\(x, y\)"):
+        tfe.number_examples(tf.data.Dataset.range(3))
+
+
+def test_early_stopping_without_validation_data():
+    with pytest.raises(ValueError, match="Expected validation data"):
+        _compiled().fit(X, Y, verbose=0, callbacks=[tfe.MemberEarlyStopping()])
+    with pytest.raises(ValueError, match="monitor"):
+        tfe.MemberEarlyStopping(monitor="val_accuracy")
