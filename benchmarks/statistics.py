@@ -7,6 +7,7 @@ both does not blur the comparison.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,14 +96,21 @@ def _bootstrap(statistic: Callable[..., Any], samples: Sequence[Floats], confide
         return Interval(estimate, float("nan"), float("nan"), count)
     if all(np.ptp(sample) == 0 for sample in samples):
         return Interval(estimate, estimate, estimate, count)
-    result = stats.bootstrap(
-        samples,
-        statistic,
-        n_resamples=_RESAMPLES,
-        paired=True,
-        vectorized=True,
-        confidence_level=confidence,
-        method="BCa" if count > 4 else "percentile",  # The correction needs more than a handful of values.
-        rng=np.random.default_rng(seed),
-    )
-    return Interval(estimate, float(result.confidence_interval.low), float(result.confidence_interval.high), count)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        result = stats.bootstrap(
+            samples,
+            statistic,
+            n_resamples=_RESAMPLES,
+            paired=True,
+            vectorized=True,
+            confidence_level=confidence,
+            method="BCa" if count > 4 else "percentile",  # The correction needs more than a handful of values.
+            rng=np.random.default_rng(seed),
+        )
+    low, high = result.confidence_interval
+    if np.isnan(low) or np.isnan(high):
+        # Resampling changes nothing, as in the ratio of an agent to itself: there is nothing to correct.
+        tail = (1.0 - confidence) / 2.0
+        low, high = np.quantile(result.bootstrap_distribution, [tail, 1.0 - tail])
+    return Interval(estimate, float(low), float(high), count)
