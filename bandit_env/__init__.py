@@ -1,5 +1,46 @@
-"""Bandits on TF-Agents. Importing this package makes `tf.keras` mean Keras 2, which TF-Agents needs."""
+"""Bandits: Thompson sampling with ensembles, on TF-Agents and as one compiled rollout.
 
-from tf_ensembles import legacy_keras
+Names are loaded on first use, so that the command line starts without TensorFlow. Those that TF-Agents backs make
+`tf.keras` mean Keras 2, which TF-Agents needs; `run_bandit` needs neither.
+"""
 
-legacy_keras.import_tf_agents()
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bandit_env.agent import EnsembleThompsonAgent as EnsembleThompsonAgent
+    from bandit_env.environment import HeteroscedasticLinearBandit as HeteroscedasticLinearBandit
+    from bandit_env.metrics import CumulativeRegret as CumulativeRegret
+    from bandit_env.parameters import AgentParameters as AgentParameters
+    from bandit_env.rollout import BanditResult as BanditResult
+    from bandit_env.rollout import run_bandit as run_bandit
+
+_HOMES = {
+    "run_bandit": "bandit_env.rollout",
+    "BanditResult": "bandit_env.rollout",
+    "AgentParameters": "bandit_env.parameters",
+    "HeteroscedasticLinearBandit": "bandit_env.environment",
+    "EnsembleThompsonAgent": "bandit_env.agent",
+    "CumulativeRegret": "bandit_env.metrics",
+}
+_NEED_TF_AGENTS = ("HeteroscedasticLinearBandit", "EnsembleThompsonAgent", "CumulativeRegret")
+__all__ = [
+    "run_bandit",
+    "BanditResult",
+    "AgentParameters",
+    "HeteroscedasticLinearBandit",
+    "EnsembleThompsonAgent",
+    "CumulativeRegret",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bandit_env' has no attribute {name!r}")
+    if name in _NEED_TF_AGENTS:
+        from tf_ensembles import legacy_keras
+
+        legacy_keras.import_tf_agents()
+    return getattr(importlib.import_module(_HOMES[name]), name)

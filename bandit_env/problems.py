@@ -1,0 +1,91 @@
+"""The heteroscedastic linear bandit problems of section 6, drawn as pure functions of (seed, problem number).
+
+Shapes: J problems, N actions, d features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from bandit_env import draws
+from tf_ensembles.base import Array
+from tf_ensembles.linear_input import Tensor
+
+# From features [J, N, d] and draws of U(0, 1) [J, d] to noise variances [J, N].
+NoiseLaw = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Problems:
+    """J independent bandit problems."""
+
+    features: Array  # [J, N, d], the actions
+    theta: Array  # [J, d], theta*
+    noise_variance: Array  # [J, N], sigma^2(x) of each action
+    mean_reward: Array  # [J, N], theta* . x
+    prior_scale: float  # s0, the scale of the prior that theta* was drawn from
+    first: int = 0  # the number of the first problem: the problems are first, first + 1, ...
+
+    @property
+    def optimal_reward(self) -> Array:
+        """The mean reward of the best action, `[J]`."""
+        return self.mean_reward.max(axis=1)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+def diagonal_noise(features: Tensor, uniforms: Tensor) -> Tensor:
+    """The paper's law: variance `x' S x` with a diagonal `S` of entries U(0, 1)."""
+    return tf.einsum("jnd,jd->jn", tf.square(features), uniforms)
+
+
+def constant_noise(variance: float) -> NoiseLaw:
+    """Returns the law of the same variance for all actions and problems."""
+    return lambda features, uniforms: tf.fill(tf.shape(features)[:2], tf.cast(variance, tf.float32))
+
+
+def make_problems(
+    num_problems: int,
+    num_actions: int,
+    dim: int,
+    prior_scale: float = 1.0,
+    seed: int = 0,
+    noise_law: NoiseLaw = diagonal_noise,
+    first: int = 0,
+) -> Problems:
+    """Draws problems `first .. first + num_problems - 1` of a seed.
+
+    Actions `x ~ N(0, I)`, `theta* ~ N(0, prior_scale^2 I)`, noise variances by `noise_law`. The same number gives the
+    same problem, whatever is drawn with it.
+    """
+    check_sizes(num_problems=num_problems, num_actions=num_actions, dim=dim)
+    if first < 0:
+        raise ValueError(f"Expected first >= 0. Received: {first}")
+    if not (prior_scale > 0.0 and np.isfinite(prior_scale)):
+        raise ValueError(f"Expected a finite prior_scale > 0. Received: {prior_scale}")
+    rows = tf.range(first, first + num_problems, dtype=tf.int64)
+    normals = draws.normal(draws.key(seed, draws.Purpose.PROBLEM_NORMAL), 0, rows, num_actions * dim + dim)
+    uniforms = tf.transpose(draws.uniform(draws.key(seed, draws.Purpose.PROBLEM_UNIFORM), 0, rows, dim))
+    features = tf.reshape(tf.transpose(normals[:-dim]), [num_problems, num_actions, dim])
+    theta = prior_scale * tf.transpose(normals[-dim:])
+    variance = np.asarray(noise_law(features, uniforms))
+    if variance.shape != (num_problems, num_actions):
+        raise ValueError(
+            f"Expected noise_law to return shape {(num_problems, num_actions)}. Received: {variance.shape}"
+        )
+    if not (np.isfinite(variance).all() and (variance > 0.0).all()):
+        raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
+    mean = tf.einsum("jnd,jd->jn", features, theta)
+    return Problems(features.numpy(), theta.numpy(), variance.astype(np.float32), mean.numpy(), prior_scale, first)
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises unless all of the named sizes are whole numbers of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"Expected {name} >= 1, an integer. Received: {size!r}")
