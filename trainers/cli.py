@@ -28,6 +28,12 @@ class Command:
 COMMANDS = {
     "linear": Command("Bayesian linear regression: the exact theory, its figures and tables", "benchmarks.linear"),
     "testbed": Command("train agents on Neural Testbed problems and score their joint predictions", "trainers.testbed"),
+    "bandit": Command("Thompson sampling on the heteroscedastic linear bandit", "bandit_env.command"),
+    "sweep": Command(
+        "resumable sweeps over agents, problems and seeds, and the figures they make", "trainers.sweep_command"
+    ),
+    "reproduce": Command("the experiments at a size for minutes, ending in a table", "benchmarks.reproduce"),
+    "report": Command("what a results folder holds, as a table and as Markdown", "benchmarks.report"),
     "export": Command("write a saved .keras ensemble as a TensorFlow SavedModel", "trainers.export"),
     "info": Command("versions, devices, cores and which optional parts are available", "trainers.info"),
 }
