@@ -135,7 +135,7 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
         f"Mean over {table.setting.nunique()} settings (T / d = {testbed_drawing.listing(table.data_ratio)}, "
         f"temperature {testbed_drawing.listing(table.temperature)}), each normalised by the uniform agent, and {count} "
         f"seeds, relative to mlp; {size.num_members} members. Hyper-parameters chosen by joint KL on "
-        f"{size.tuning_seeds} other seeds with {size.tuning_members} members. Bars: 95% bootstrap intervals over "
+        f"{size.tuning_seeds} other seed(s) with {size.tuning_members} members. Bars: 95% bootstrap intervals over "
         "seeds.",
     )
     tables = {"figure_1": summary, "figure_1_runs": figure_2.slim(raw), "figure_1_grid": choice.grid}

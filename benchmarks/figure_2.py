@@ -109,7 +109,7 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
         f"Mean over {table.setting.nunique()} settings (temperature 0.1, d = "
         f"{testbed_drawing.listing(table.input_dim)}, T / d = {testbed_drawing.listing(table.data_ratio)}) and {count} "
         f"seeds; {size.num_members} members. Hyper-parameters chosen per setting by joint KL on {size.tuning_seeds} "
-        f"other seeds with {size.tuning_members} members. Bars: 95% bootstrap intervals over seeds.",
+        f"other seed(s) with {size.tuning_members} members. Bars: 95% bootstrap intervals over seeds.",
     )
     tables = {"figure_2": summary, "figure_2_runs": slim(raw), "flipped_grid": choice.grid}
     lines = testbed_drawing.save(canvas, tables, folder, "figure_2")

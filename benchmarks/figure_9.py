@@ -62,7 +62,7 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
     testbed_drawing.caption(
         canvas,
         f"Temperature 0.1, 25% of the training labels 1 flipped to 0, {gain['count'].max()} seeds, {size.num_members} "
-        f"members; hyper-parameters chosen per setting by joint KL on {size.tuning_seeds} other seeds with "
+        f"members; hyper-parameters chosen per setting by joint KL on {size.tuning_seeds} other seed(s) with "
         f"{size.tuning_members} members. Bars: 95% bootstrap intervals over seeds, of paired differences on the right.",
     )
     lines = testbed_drawing.save(canvas, {"figure_9": summary}, folder, "figure_9")

@@ -146,6 +146,30 @@ def test_twenty_kills_change_nothing(tmp_path):
     assert len(pd.read_json(disturbed / "results.jsonl", lines=True)) == 90
 
 
+@pytest.mark.slow
+def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
+    """As above with real training: batches, compilation and all."""
+    chance = random.Random(3)
+    script = """
+from benchmarks import testbed_runs
+size = testbed_runs.Size(10, 10, 1, 1, num_steps=300, num_batches=100)
+settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
+agents = testbed_runs.grid(["mlp", "ensemble-p"], size)
+many = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(2), size)
+"""
+    process = start(tmp_path / "undisturbed", script, runs="many")
+    assert "left=0" in process.communicate()[0]
+    for _ in range(5):
+        process = start(tmp_path / "disturbed", script, runs="many")
+        time.sleep(chance.uniform(4.0, 20.0))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start(tmp_path / "disturbed", script, runs="many")
+    assert "left=0" in process.communicate()[0]
+    tables = [sweep.read(tmp_path / name, facts=False) for name in ("undisturbed", "disturbed")]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
 def test_workers_die_with_their_driver(tmp_path):
     process = start(tmp_path, runs="squares(4, seconds=60)")
     deadline = time.monotonic() + 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -91,3 +92,18 @@ def test_ray_is_on_loopback_with_single_threaded_workers(tmp_path, one_ray):
     # 127.0.0.1, as it is and as an IPv6 address.
     assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
     assert addresses, "Ray listens somewhere."
+
+
+@pytest.mark.slow
+def test_trained_agents_are_the_same_bits_on_both_engines(tmp_path, one_ray):
+    """Rows of real training, not of arithmetic: compilation and threads must not differ between engines."""
+    from benchmarks import testbed_runs
+
+    size = testbed_runs.Size(10, 10, 1, 1, num_steps=200, num_batches=100)
+    settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
+    agents = testbed_runs.grid(["mlp", "ensemble-p", "ensemble-bp"], dataclasses.replace(size, l2_grid=(1.0,)))
+    runs = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(2), size)
+    assert test_sweep.execute(tmp_path / "local", runs).left == 0
+    assert test_sweep.execute(tmp_path / "ray", runs, engine=lambda: one_ray).left == 0
+    tables = [sweep.read(tmp_path / name, facts=False) for name in ("local", "ray")]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
