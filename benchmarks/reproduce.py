@@ -31,12 +31,12 @@ class Part:
 
 def parts(num_seeds: int) -> list[Part]:
     """Returns the experiments, in the order of the paper."""
-    seeds = tuple(str(seed) for seed in range(num_seeds))
+    agents = ("ensemble-n", "ensemble-p", "ensemble-bp")
+    seeds = [str(seed) for seed in range(num_seeds)]
     return [
         Part("linear", ("linear", "--preset", "quick")),
-        Part("testbed", ("testbed", "--data-ratio", "10", "--agent", "ensemble-n", "ensemble-p", "ensemble-bp")
-             + ("--seed", *seeds)),
-    ]  # fmt: skip
+        Part("testbed", ("testbed", "--data-ratio", "10", "--agent", *agents, "--seed", *seeds)),
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

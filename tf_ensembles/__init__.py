@@ -1,6 +1,6 @@
 """Ensembles of Keras models with random prior functions and bootstrapping, judged by their joint predictions."""
 
-from tf_ensembles import linear, metrics
+from tf_ensembles import linear, metrics, testbed
 from tf_ensembles.base import Agent, Data, Predictive, PriorKnowledge, Quality
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap, Exponential, GaussianNoise, Poisson
 from tf_ensembles.callbacks import MemberEarlyStopping
@@ -28,6 +28,7 @@ __all__ = [
     "linear",
     "metrics",
     "number_examples",
+    "testbed",
     "with_ids",
     "__version__",
 ]
