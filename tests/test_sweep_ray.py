@@ -7,6 +7,8 @@ import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -92,6 +94,27 @@ def test_ray_is_on_loopback_with_single_threaded_workers(tmp_path, one_ray):
     # 127.0.0.1, as it is and as an IPv6 address.
     assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
     assert addresses, "Ray listens somewhere."
+
+
+def test_a_running_cluster_is_used_by_its_address(tmp_path, one_ray):
+    """Our Ray as the cluster of another process: that one must neither start nor end a Ray of its own."""
+    import ray
+
+    while one_ray._actors:  # They hold the CPUs.
+        ray.kill(one_ray._actors.popitem()[1])
+    address = ray.get_runtime_context().gcs_address
+    code = f"""
+from benchmarks import sweep_speed
+from trainers import sweep
+runs = [sweep.make_run(f"nothing/seed{{seed}}", sweep_speed.NOTHING, {{"seed": seed}}) for seed in range(20)]
+with sweep.Sweep({str(tmp_path)!r}, engine="ray", address={address!r}) as one:
+    print(one.execute(runs))
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=test_sweep.ROOT, capture_output=True, text=True)
+    assert "completed=20, failed=0, left=0" in result.stdout, result.stderr
+    assert sweep.read(tmp_path).value.tolist() == list(range(20))
+    assert ray.is_initialized()
+    assert ray.nodes()[0]["Alive"]
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_figure_2_finds_the_planted_differences(tmp_path):
     assert set(chosen.prior_scale) == {3.0}
     runs = pd.read_csv(tmp_path / "figure_2_runs.csv")
     assert runs.seed.nunique() == 20
-    assert set(runs[runs.agent != "uniform"].num_members) == {50}
+    assert set(runs[runs.agent != "uniform"].num_members) == {30}
 
 
 def test_figure_1_separates_its_tunings(tmp_path):
