@@ -21,11 +21,11 @@ from tf_agents.trajectories import time_step as ts  # noqa: E402
 GLOBAL, PER_ARM = bandit_spec_utils.GLOBAL_FEATURE_KEY, bandit_spec_utils.PER_ARM_FEATURE_KEY
 
 
-class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment):
+class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.Module):
     """J bandit problems of section 6; row j of a batch always belongs to problem j.
 
     Each problem has N fixed actions `x ~ N(0, I_d)`, its own `theta* ~ N(0, prior_scale^2 I)` and its own noise. Taking
-    action x pays `theta* . x + N(0, sigma^2(x))`. Observations have per-arm features `[N, d]` and no global ones, in the
+    action x pays `theta* . x + N(0, sigma^2(x))`. Observations have per-arm features `[N, d]`, no global ones, in the
     form that TF-Agents' agents read with `accepts_per_arm_features=True`. With one problem, those agents run unchanged.
 
     Args:
@@ -49,6 +49,7 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment):
         first_problem: int = 0,
     ) -> None:
         made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise_law, first_problem)
+        tf.Module.__init__(self, name="heteroscedastic_linear_bandit")  # makes it a part of checkpoints
         self.problems = made
         self._num_actions, self._key = num_actions, draws.key(seed, draws.Purpose.REWARD)
         self._rows = tf.range(made.first, made.first + num_problems, dtype=tf.int64)
@@ -88,10 +89,15 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment):
     def _observe(self) -> Any:
         return {GLOBAL: tf.zeros([self.batch_size, 0]), PER_ARM: self._features}
 
+    def _step(self, action: Tensor) -> ts.TimeStep:
+        action = tf.convert_to_tensor(action)
+        # Here and not in `_apply_action`, which is traced for any shape.
+        if not action.shape.is_compatible_with([self.batch_size]):
+            raise ValueError(f"Expected one action per problem, [{self.batch_size}]. Received: shape {action.shape}")
+        return super()._step(action)
+
     def _apply_action(self, action: Tensor) -> Tensor:
         action = tf.convert_to_tensor(action)
-        if action.shape.rank != 1 or action.shape[0] not in (None, self.batch_size):
-            raise ValueError(f"Expected one action per problem, [{self.batch_size}]. Received: shape {action.shape}")
         fits = tf.reduce_all((action >= 0) & (action < self._num_actions))
         message = f"Expected actions in [0, {self._num_actions}). Received:"
         # Outside of the compiled part: XLA leaves assertions out.

@@ -14,7 +14,6 @@ from tf_ensembles.linear_input import DTYPE, Tensor
 
 legacy_keras.import_tf_agents()
 
-import tensorflow_probability as tfp  # noqa: E402
 from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
 from tf_agents.policies import tf_policy  # noqa: E402
 from tf_agents.trajectories import policy_step  # noqa: E402
@@ -55,7 +54,7 @@ def num_features(observation_spec: Any, num_actions: int) -> int:
 class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
     """The part that all ensembles share: counts steps, names decisions, picks the best action of a drawn member.
 
-    Its draws are a pure function of (seed, step, row), and the step is a variable that checkpoints and SavedModels keep:
+    Draws are a pure function of (seed, step, row), and the step is a variable that checkpoints and SavedModels keep:
     a restored policy continues as the original would have.
 
     Args:
@@ -95,8 +94,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         return policy_step.PolicyStep(action, policy_state, info)
 
     def _distribution(self, time_step: Any, policy_state: Any) -> Any:
-        action, info = self._act(time_step, None)
-        return policy_step.PolicyStep(tfp.distributions.Deterministic(loc=action), policy_state, info)
+        # A distribution object in a SavedModel would need TensorFlow Probability wherever the policy is loaded.
+        raise NotImplementedError(
+            "Expected a call of action(): Thompson sampling draws actions, it has no law of them."
+        )
 
 
 class LinearThompsonPolicy(ThompsonPolicy):
