@@ -40,6 +40,10 @@ def _switch(package: str) -> None:
     value = os.environ.setdefault(VARIABLE, "1")
     if value not in ("1", "true", "True"):
         raise ImportError(f"{package} needs {VARIABLE}=1. Received: {VARIABLE}={value!r}. {_FIX}")
+    if "tensorflow" in sys.modules:
+        # A TensorFlow that was imported before the variable was set would still read Keras 3 for the statement
+        # `import tensorflow.keras`, which TF-Agents uses; the attribute `tf.keras` follows the variable by itself.
+        sys.modules.setdefault("tensorflow.keras", importlib.import_module("tf_keras.api._v2.keras"))
 
 
 def import_tfp() -> ModuleType:
