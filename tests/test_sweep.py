@@ -255,6 +255,7 @@ def test_batches_are_computed_whole_and_fail_alone(tmp_path):
     (tmp_path / "results.jsonl").write_text("".join(lines[:5] + lines[6:]))
     assert execute(tmp_path, runs).completed == 1
     assert sweep.read(tmp_path).together.tolist() == [4] * 12
+    assert len(sweep_store.read_results(tmp_path)) == 12
     bad = [sweep.make_run(f"{x}", f"{FUNCTIONS}:batch_squares", {"x": x}, batch="one") for x in (1.0, -1.0, 2.0)]
     assert execute(tmp_path / "bad", bad) == sweep.Report(completed=2, failed=1, left=0, stopped=False)
     assert sweep_store.read_failures(tmp_path / "bad")[0]["error"] == "ValueError: negative: -1.0"
