@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bandit_env.agent import EnsembleThompsonAgent as EnsembleThompsonAgent
     from bandit_env.environment import HeteroscedasticLinearBandit as HeteroscedasticLinearBandit
     from bandit_env.metrics import CumulativeRegret as CumulativeRegret
+    from bandit_env.neural import NeuralThompsonAgent as NeuralThompsonAgent
     from bandit_env.parameters import AgentParameters as AgentParameters
     from bandit_env.rollout import BanditResult as BanditResult
     from bandit_env.rollout import run_bandit as run_bandit
@@ -23,15 +24,17 @@ _HOMES = {
     "AgentParameters": "bandit_env.parameters",
     "HeteroscedasticLinearBandit": "bandit_env.environment",
     "EnsembleThompsonAgent": "bandit_env.agent",
+    "NeuralThompsonAgent": "bandit_env.neural",
     "CumulativeRegret": "bandit_env.metrics",
 }
-_NEED_TF_AGENTS = ("HeteroscedasticLinearBandit", "EnsembleThompsonAgent", "CumulativeRegret")
+_NEED_TF_AGENTS = ("HeteroscedasticLinearBandit", "EnsembleThompsonAgent", "NeuralThompsonAgent", "CumulativeRegret")
 __all__ = [
     "run_bandit",
     "BanditResult",
     "AgentParameters",
     "HeteroscedasticLinearBandit",
     "EnsembleThompsonAgent",
+    "NeuralThompsonAgent",
     "CumulativeRegret",
 ]
 

@@ -119,7 +119,8 @@ def best_parameters(settings: Settings, rows: Rows, horizon: int) -> dict[str, d
             scores[row["agent"]].setdefault(key, []).append(row[f"regret_{horizon}"])
     if not all(scores.values()):
         raise ValueError("Expected the rows of the tuning runs. Received: an agent without any")
-    return {agent: dict(min(found, key=lambda key: np.mean(found[key]))) for agent, found in scores.items()}
+    means = {agent: {key: float(np.mean(kept)) for key, kept in found.items()} for agent, found in scores.items()}
+    return {agent: dict(min(found.items(), key=lambda item: item[1])[0]) for agent, found in means.items()}
 
 
 def report_runs(settings: Settings, rows: Rows) -> list[Run]:

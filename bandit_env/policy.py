@@ -120,9 +120,6 @@ class LinearThompsonPolicy(ThompsonPolicy):
         self._num_problems, self._num_members = num_problems, num_members
         self._compiled = tf.function(self._choose, jit_compile=True, autograph=False)
 
-    def _variables(self) -> list[tf.Variable]:
-        return [self.step, *self._sums]
-
     def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         batch = features.shape[0]
         if self._num_problems > 1 and batch not in (None, self._num_problems):

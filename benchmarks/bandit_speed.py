@@ -52,11 +52,9 @@ def numpy_rollout(num_problems: int, horizon: int, seed: int) -> Array:
 
 def make_driver(num_problems: int, horizon: int) -> Callable[[], Any]:
     """Returns a function that takes `horizon` steps of all problems in a TF-Agents driver, with agent and regret."""
-    import tensorflow as tf
+    from bandit_env import driver
 
     env = bandit_env.HeteroscedasticLinearBandit(num_problems)
-    from tf_agents.drivers import dynamic_step_driver
-
     agent = bandit_env.EnsembleThompsonAgent(
         env.time_step_spec(),
         env.action_spec(),
@@ -65,11 +63,7 @@ def make_driver(num_problems: int, horizon: int) -> Callable[[], Any]:
         num_problems=num_problems,
     )
     regret = bandit_env.CumulativeRegret(env.mean_rewards, num_problems)
-    driver = dynamic_step_driver.DynamicStepDriver(
-        env, agent.collect_policy, [agent.observe, regret], num_steps=num_problems * horizon
-    )
-    env.reset()
-    return tf.function(driver.run, autograph=False)
+    return driver.make_online(env, agent, horizon, [regret])
 
 
 def _rate(run: Callable[[], Any], horizon: int) -> float:
@@ -85,7 +79,7 @@ def _peak_megabytes() -> float:
 def measure(num_problems: int, horizon: int, repeats: int) -> dict[str, float]:
     """Returns steps per second of each path (the median of `repeats`), their ratios to NumPy, and memory growth."""
     driver = make_driver(num_problems, horizon)
-    paths = {
+    paths: dict[str, Callable[[], Any]] = {
         "numpy": lambda: numpy_rollout(num_problems, horizon, seed=1),
         "driver": driver,
         "rollout": lambda: bandit_env.run_bandit("ensemble-bp", num_problems, horizon, seed=1),

@@ -19,6 +19,9 @@ from bandit_env import (
     parameters,
     problems,
 )
+
+# isort: split
+# After bandit_env, which makes tf.keras mean Keras 2.
 from tf_agents.bandits.agents import lin_ucb_agent, linear_thompson_sampling_agent
 from tf_agents.bandits.metrics import tf_metrics
 from tf_agents.drivers import dynamic_step_driver

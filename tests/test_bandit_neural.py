@@ -1,0 +1,161 @@
+"""The neural ensemble as a bandit agent: learns, restores, exports, names what is wrong."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_ensembles as tfe
+from bandit_env import HeteroscedasticLinearBandit, NeuralThompsonAgent, experience, problems
+
+# isort: split
+# After bandit_env, which makes tf.keras mean Keras 2.
+from tf_agents.bandits.environments import stationary_stochastic_py_environment
+from tf_agents.drivers import dynamic_step_driver
+from tf_agents.environments import tf_py_environment
+from tf_agents.policies import policy_saver
+from tf_agents.replay_buffers import tf_uniform_replay_buffer
+
+
+def make_ensemble(num_features, loss=None, num_members=5, outputs=1):
+    def build():
+        layers = [keras.Input([num_features]), keras.layers.Dense(16, "relu"), keras.layers.Dense(outputs)]
+        return keras.Sequential(layers)
+
+    ensemble = tfe.Ensemble(build, num_members, tfe.PriorFunction(build, 1.0), tfe.Bernoulli(0.5), seed=1)
+    ensemble.compile(keras.optimizers.Adam(1e-2), loss or keras.losses.MeanSquaredError(), jit_compile=False)
+    return ensemble
+
+
+class Loop:
+    """An environment, the agent and a replay buffer of all that happened."""
+
+    def __init__(self, env, agent, seed=0):
+        self.env, self.agent = env, agent
+        spec = agent.training_data_spec
+        self.buffer = tf_uniform_replay_buffer.TFUniformReplayBuffer(spec, env.batch_size, max_length=500)
+        self.driver = dynamic_step_driver.DynamicStepDriver(
+            env, agent.collect_policy, [self._keep], num_steps=env.batch_size
+        )
+        self.rewards, self.rng = [], np.random.default_rng(seed)
+
+    def _keep(self, traj):
+        self.rewards.append(float(tf.reduce_mean(traj.reward)))
+        if isinstance(traj.observation, dict):
+            traj = experience.bandit_spec_utils.drop_arm_observation(traj)
+        self.buffer.add_batch(traj)
+
+    def everything(self):
+        """All decisions so far, `[decisions, 1, ...]`."""
+        return tf.nest.map_structure(lambda part: flatten(part), self.buffer.gather_all())
+
+    def run(self, steps, batch=32):
+        for _ in range(steps):
+            self.driver.run()
+            data = self.everything()
+            for _ in range(2):
+                self.agent.train(pick(data, self.rng.integers(len(data.reward), size=batch)))
+
+
+def flatten(part):
+    return tf.reshape(part, [part.shape[0] * part.shape[1], 1, *part.shape[2:]])
+
+
+def pick(data, rows):
+    return tf.nest.map_structure(lambda part: tf.gather(part, rows), data)
+
+
+def make_linear(seed=3):
+    env = HeteroscedasticLinearBandit(1, num_actions=5, seed=seed, noise_law=problems.constant_noise(0.01))
+    return env, NeuralThompsonAgent(env.time_step_spec(), env.action_spec(), make_ensemble(2))
+
+
+def test_learns_from_per_arm_features_and_real_rewards():
+    env, agent = make_linear()
+    loop = Loop(env, agent)
+    env.reset()
+    loop.run(40)
+    means = env.problems.mean_reward[0]
+    assert np.mean(loop.rewards[-15:]) > means.max() - 0.25 * (means.max() - means.mean())
+
+
+def test_learns_from_global_features_and_binary_rewards():
+    rng = np.random.default_rng(0)
+
+    def reward(action):
+        return lambda x: float(rng.uniform() < (0.9 if (x[0] > 0) == bool(action) else 0.1))
+
+    inner = stationary_stochastic_py_environment.StationaryStochasticPyEnvironment(
+        lambda: rng.normal(size=[4, 2]).astype(np.float32), [reward(0), reward(1)], batch_size=4
+    )
+    env = tf_py_environment.TFPyEnvironment(inner)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    agent = NeuralThompsonAgent(env.time_step_spec(), env.action_spec(), make_ensemble(4, loss))
+    loop = Loop(env, agent)
+    loop.run(50)
+    assert np.mean(loop.rewards[-20:]) > 0.72  # Guessing gives 0.5, the best policy 0.9; the error of 80 is 0.05.
+    data = loop.everything()
+    with pytest.raises(ValueError, match=r"rewards in \[0, 1\]"):
+        agent.train(data._replace(reward=data.reward + 1.0))
+
+
+def test_a_restored_agent_continues_alike(tmp_path):
+    env, agent = make_linear()
+    loop = Loop(env, agent)
+    env.reset()
+    loop.run(4)
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(agent=agent, env=env), tmp_path, max_to_keep=1)
+    manager.save()
+    other_env, other = make_linear()
+    other_loop = Loop(other_env, other)
+    other_env.reset()
+    other_loop.run(1)
+    tf.train.Checkpoint(agent=other, env=other_env).restore(manager.latest_checkpoint).expect_partial()
+    data = loop.buffer.gather_all()
+    for learner in (agent, other):
+        learner.train(data)
+        learner.train(data)
+    features = tf.random.stateless_normal([7, 5, 2], [0, 1])
+    np.testing.assert_allclose(agent.policy.predict(features), other.policy.predict(features), atol=1e-6)
+    step = env.current_time_step()
+    actions = [[int(p.action(step).action[0]) for _ in range(20)] for p in (agent.policy, other.policy)]
+    assert actions[0] == actions[1]
+
+
+def test_a_saved_policy_acts_alike(tmp_path):
+    env, agent = make_linear()
+    step = env.reset()
+    policy_saver.PolicySaver(agent.policy, batch_size=1).save(str(tmp_path / "policy"))
+    loaded = tf.saved_model.load(str(tmp_path / "policy"))
+    actions = [[int(p.action(step).action[0]) for _ in range(20)] for p in (loaded, agent.policy)]
+    assert actions[0] == actions[1]
+    assert len(set(actions[0])) > 1  # It does draw.
+
+
+def test_ids_and_not_places_decide_bootstrap_weights():
+    env, agent = make_linear()
+    _, other = make_linear()
+    loop = Loop(env, agent)
+    env.reset()
+    for _ in range(12):
+        loop.driver.run()
+    data = loop.everything()
+    agent.train(data)
+    other.train(tf.nest.map_structure(lambda part: tf.reverse(part, [0]), data))  # arrived in another order
+    features = tf.random.stateless_normal([3, 5, 2], [0, 1])
+    np.testing.assert_allclose(agent.policy.predict(features), other.policy.predict(features), atol=1e-5)
+
+
+def test_bad_ensembles_and_rewards_are_named():
+    env, agent = make_linear()
+    specs = env.time_step_spec(), env.action_spec()
+    with pytest.raises(ValueError, match="has been compiled"):
+        NeuralThompsonAgent(*specs, tfe.Ensemble(lambda: keras.Sequential([keras.layers.Dense(1)]), 2))
+    with pytest.raises(ValueError, match="members with one output"):
+        NeuralThompsonAgent(*specs, make_ensemble(2, outputs=2))
+    loop = Loop(env, agent)
+    env.reset()
+    loop.driver.run()
+    data = loop.buffer.gather_all()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="Expected finite rewards"):
+        agent.train(data._replace(reward=data.reward * np.nan))
