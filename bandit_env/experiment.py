@@ -23,11 +23,11 @@ TUNED = ("ensemble-n", "ensemble-p", "ensemble-p-weighted")
 REFERENCE = "ensemble-bp"
 # Only lambda / nu and the prior scale matter to n and p, so nu is fixed to 1 for them.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
-    "ensemble-n": {"noise_variance": (1.0,), "regularizer": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)},
+    "ensemble-n": {"noise_variance": (1.0,), "regularizer": (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)},
     "ensemble-p": {
         "noise_variance": (1.0,),
         "regularizer": (0.1, 0.3, 1.0, 3.0, 10.0),
-        "prior_scale": (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0),
+        "prior_scale": (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0),
     },
     "ensemble-p-weighted": {
         "regularizer": (0.1, 0.3, 1.0, 3.0, 10.0),
@@ -48,7 +48,7 @@ class Settings:
     dim: int = 2
     prior_scale: float = 1.0
     seed: int = 0
-    members: tuple[int, ...] = (1, 3, 10, 30, 100)  # sizes of finite ensembles
+    members: tuple[int, ...] = (1, 3, 10, 30, 100, 300)  # sizes of finite ensembles
     members_horizon: int = 500
 
     def __post_init__(self) -> None:
@@ -72,7 +72,8 @@ def make_marks(horizon: int, extra: Sequence[int] = ()) -> list[int]:
     """Returns the numbers of steps at which regret is kept: about 60, evenly and by ratio, and `extra`."""
     even = np.linspace(0, horizon, 41)[1:]
     ratio = np.geomspace(1, horizon, 25)
-    return sorted({round(float(mark)) for mark in (*even, *ratio)} | {e for e in extra if e <= horizon})
+    made = {max(1, round(float(mark))) for mark in (*even, *ratio)}
+    return sorted(made | {mark for mark in extra if mark <= horizon})
 
 
 def compute(config: dict[str, Any]) -> dict[str, float]:

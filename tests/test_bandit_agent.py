@@ -59,8 +59,9 @@ class Loop:
             self._run()
 
 
-@pytest.mark.parametrize("num_members", [None, 5])
-@pytest.mark.parametrize("agent", parameters.AGENT_NAMES)
+@pytest.mark.parametrize(
+    ("agent", "num_members"), [*((agent, None) for agent in parameters.AGENT_NAMES), ("ensemble-bp", 5)]
+)
 def test_the_driver_makes_the_rollout_s_decisions(agent, num_members):
     loop = Loop(40, agent, num_members, seed=3)
     loop.run(30)
