@@ -37,7 +37,13 @@ SIZES = {
         num_batches=300,
     ),
     "standard": testbed_runs.Size(
-        num_members=30, tuning_members=20, tuning_seeds=1, reporting_seeds=20, l2_grid=(0.1, 1.0, 10.0)
+        num_members=30,
+        tuning_members=20,
+        tuning_seeds=2,
+        reporting_seeds=20,
+        l2_grid=(0.1, 1.0, 10.0),
+        # At temperature 0.1 the scales 1 / sqrt(rho) and 0.3 / rho, 3 / sqrt(rho) and 1 / rho are nearly the same.
+        prior_grid=((0.3, "1/sqrt(rho)"), (1.0, "1/sqrt(rho)"), (3.0, "1/sqrt(rho)"), (3.0, "1/rho")),
     ),
     "paper": testbed_runs.Size(num_members=100, tuning_members=100, tuning_seeds=10, reporting_seeds=100),
 }
