@@ -13,8 +13,8 @@ def conv_batch_norm():
     return keras.Sequential(
         [
             keras.Input((8, 8, 2)),
-            # Its bias is cancelled by batch norm: the gradient is rounding noise, which Adam blows up to full steps.
-            layers.Conv2D(4, 3, padding="same"),
+            # No bias, which batch norm would cancel: its gradient is rounding noise that Adam blows up to full steps.
+            layers.Conv2D(4, 3, padding="same", use_bias=False),
             layers.BatchNormalization(),
             layers.ReLU(),
             layers.MaxPooling2D(),

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 
 class MemberMonitor(keras.callbacks.Callback):
@@ -16,6 +17,8 @@ class MemberMonitor(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self._train: Any = None
+        self.first_step = tf.Variable(0, dtype=tf.int64, trainable=False)  # steps taken before this call of `fit`
+        self._begun = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts a new record."""
@@ -24,6 +27,9 @@ class MemberMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forgets the last epoch."""
         self._train = None
+        if not self._begun:  # Only now has every callback restored what it restores.
+            self.first_step.assign(tf.cast(self.model.optimizer.iterations.value, tf.int64))
+            self._begun = True
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Keeps the training losses before validation resets them."""

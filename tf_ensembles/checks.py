@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,15 @@ def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) 
             raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
         if kind is Kind.LOGITS and y.shape != (length, num_outputs):
             raise ValueError(f"Expected one-hot targets of shape [{length}, {num_outputs}]. Received: {y.shape}")
+
+
+def split_off(data: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
+    length = len(data[1])
+    at = math.floor(length * (1.0 - fraction))
+    if not 0 < at < length:
+        raise ValueError(f"Expected a validation_split that leaves examples on both sides. Received: {fraction}")
+    return tf.nest.map_structure(lambda v: v[:at], data), tf.nest.map_structure(lambda v: v[at:], data)
 
 
 def check_probabilities(members: Any) -> None:

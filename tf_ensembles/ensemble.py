@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import batches, checks, example_ids, members, outputs, updates
 from tf_ensembles import callbacks as callbacks_lib
-from tf_ensembles import checks, example_ids, members, outputs, updates
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.outputs import Kind
@@ -459,16 +459,19 @@ class Ensemble(keras.Model):
         callbacks: Any = None,
         validation_split: float = 0.0,
         validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Trains as `keras.Model.fit` does, and returns its `History`.
 
-        Arrays are checked and numbered by position. A `tf.data.Dataset` needs ids from `tfe.number_examples` when the
-        ensemble has a bootstrap. Each member's losses are kept in `member_history`.
+        Arrays are checked and numbered by position, and shuffled by the ensemble's seed. A `tf.data.Dataset` needs ids
+        from `tfe.number_examples` when the ensemble has a bootstrap. Each member's losses are kept in `member_history`.
         """
         self._assert_compile_called("fit")
         x, y = self._prepare(x, y, training=True)
-        if isinstance(validation_data, tuple) and checks.is_arrays(validation_data[0]):
+        if validation_data is not None and isinstance(validation_data, tuple) and checks.is_arrays(validation_data[0]):
             val_x, val_y = self._prepare(validation_data[0], validation_data[1], training=False)
             validation_data = (val_x, val_y, *validation_data[2:])
         self._make_update()
@@ -479,16 +482,35 @@ class Ensemble(keras.Model):
             given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
             callbacks = [monitor, *given]
             callbacks_lib.tell_direction(given, self._member_metrics)
-        return super().fit(
-            x,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_split=validation_split,
-            validation_data=validation_data,
+        arguments = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": callbacks,
+            "class_weight": class_weight,
             **kwargs,
+        }
+        one_device = self.distribute_strategy.num_replicas_in_sync == 1
+        if y is None or not one_device or kwargs.get("steps_per_epoch"):
+            return super().fit(
+                x,
+                y,
+                batch_size=batch_size,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                shuffle=shuffle,
+                sample_weight=sample_weight,
+                **arguments,
+            )
+        data = (x, y) if sample_weight is None else (x, y, np.asarray(sample_weight))
+        if validation_split and validation_data is None:
+            data, validation_data = checks.split_off(data, validation_split)
+        arguments.setdefault("validation_batch_size", batch_size)
+        return super().fit(
+            batches.epochs(data, len(data[1]), batch_size or 32, self.seed, monitor.first_step, bool(shuffle)),
+            steps_per_epoch=-(-len(data[1]) // (batch_size or 32)),
+            validation_data=validation_data,
+            shuffle=False,  # It is shuffled already.
+            **arguments,
         )
 
     def _prepare(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
