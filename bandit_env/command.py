@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dim", type=int, default=2, help="features d (default 2)")
     parser.add_argument("--prior-scale", type=float, default=1.0, help="s0, of theta* (default 1)")
     parser.add_argument(
-        "--members", type=int, nargs="*", default=[1, 3, 10, 30, 100, 300], help="sizes of finite ensembles; none to skip"
+        "--members",
+        type=int,
+        nargs="*",
+        default=[1, 3, 10, 30, 100, 300],
+        help="sizes of finite ensembles; none to skip",
     )
     parser.add_argument("--members-horizon", type=int, default=500, help="steps for finite ensembles (default 500)")
     parser.add_argument("--part", type=int, default=500, help="problems per run of the sweep (default 500)")

@@ -113,7 +113,7 @@ def run_bandit(
 def initial_anchors(num_members: int, rows: Tensor, dim: int, scale: float, seed: int) -> Tensor:
     """Returns the anchors of a finite ensemble, N(0, scale^2), `[d, M, J]`."""
     key = draws.key(seed, draws.Purpose.ANCHOR)
-    return scale * tf.stack([draws.normal(key, m, rows, dim) for m in range(num_members)], axis=1)
+    return scale * tf.transpose(draws.normals(key, tf.range(num_members), rows, dim), [1, 0, 2])
 
 
 def pick_members(uniforms: Tensor, num_members: int) -> Tensor:

@@ -1,14 +1,15 @@
 """Bandits that are not linear-Gaussian: the neural ensemble against epsilon-greedy and dropout Thompson sampling.
 
-Usage: `python -m benchmarks.bandit_examples`. Two tasks: a Neural Testbed problem with binary rewards, and digits of
-scikit-learn, where naming the digit pays 1. All agents have two hidden layers of 50 units, Adam at the same rate, the
-same replay buffer and the same number of training steps; none is tuned. TF-Agents' dropout agent cannot read features
-of actions, so on the testbed it learns each action by itself.
+Usage: `python -m benchmarks.bandit_examples`; the same command continues after a kill. Two tasks: a Neural Testbed
+problem with binary rewards, and digits of scikit-learn, where naming the digit pays 1. All agents have two layers
+of 50 units, Adam at the same rate, the same replay buffer and the same number of training steps; none is tuned.
+TF-Agents' dropout agent cannot read features of actions, so on the testbed it learns each action by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -79,23 +80,40 @@ def run(task: str, agent_name: str, steps: int, seed: int) -> Array:
     return env.mean_reward.max() - env.mean_reward[actions[:, 0]]
 
 
+def compute(config: dict[str, Any]) -> dict[str, float]:
+    """One run of the sweep: cumulative regret at some 50 steps."""
+    total = np.cumsum(run(config["task"], config["agent"], config["steps"], config["seed"]))
+    marks = np.unique(np.linspace(0, config["steps"], 51, dtype=int)[1:])
+    return {f"regret_{mark}": float(total[mark - 1]) for mark in marks}
+
+
 def main() -> None:
-    """Runs all, and writes the table and the figure."""
+    """Computes what is missing, and writes the table and the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("benchmarks/results/bandit"))
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_examples"))
     args = parser.parse_args()
     import pandas as pd
-    import tqdm
 
-    rows = []
-    todo = [(task, agent, seed) for task in args.tasks for seed in range(args.seeds) for agent in AGENTS]
-    for task, agent, seed in tqdm.tqdm(todo):
-        total = np.cumsum(run(task, agent, args.steps, seed))
-        at = np.unique(np.linspace(0, args.steps, 51, dtype=int)[1:])
-        rows += [{"task": task, "agent": agent, "seed": seed, "step": t, "regret": total[t - 1]} for t in at]
+    from trainers import sweep
+
+    runs = []
+    for seed, task, agent in itertools.product(range(args.seeds), args.tasks, AGENTS):
+        config = {"task": task, "agent": agent, "steps": args.steps, "seed": seed}
+        name = f"bandit/{task}-t{args.steps}/{agent.replace(' ', '-')}/seed{seed}"
+        runs.append(sweep.make_run(name, "benchmarks.bandit_examples:compute", config, group=f"{task}-{agent}"))
+    with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
+        my_sweep.execute(runs)
+        found = [my_sweep.store.rows[one.hash] for one in runs if one.hash in my_sweep.store.rows]
+    rows = [
+        {**{name: row[name] for name in ("task", "agent", "seed")}, "step": int(key[7:]), "regret": value}
+        for row in found
+        for key, value in row.items()
+        if key.startswith("regret_")
+    ]
     table = pd.DataFrame(rows)
     with files.atomic_path(args.output / "examples.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.5g")
