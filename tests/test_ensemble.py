@@ -56,6 +56,7 @@ def _descend(ensemble, x, y, steps):
 OPTIMIZERS = {"sgd": lambda: keras.optimizers.SGD(0.05), "adam": lambda: keras.optimizers.Adam(1e-3)}
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("build", [builders.dense, builders.conv_batch_norm, builders.recurrent])
 def test_training_together_equals_training_alone(build, optimizer):
@@ -72,6 +73,7 @@ def test_training_together_equals_training_alone(build, optimizer):
     assert np.abs(together - before).max() > 1e-2  # something was learned
 
 
+@pytest.mark.xla
 def test_priors_are_added_frozen_and_equal_to_separate_models_with_priors():
     x, y = make_inputs(builders.dense, EXAMPLES), make_labels(EXAMPLES)
     ensemble = tfe.Ensemble(builders.dense, MEMBERS, prior=tfe.PriorFunction(builders.dense, 2.5))

@@ -1,0 +1,12 @@
+"""Settings for all tests."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _xla_only_where_asked(request, monkeypatch):
+    """XLA takes seconds to compile each new ensemble: only tests marked `xla` leave `jit_compile="auto"` to choose it."""
+    if "xla" not in request.keywords:
+        import tf_ensembles as tfe
+
+        monkeypatch.setattr(tfe.Ensemble, "_resolve_auto_jit_compile", lambda self: False)
