@@ -22,7 +22,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.linear_input import DTYPE, Tensor
 
 BLOCK = 100  # steps per call
-DRAWN = 20  # steps whose draws are made at once
+DRAWN = 100  # steps whose draws are made at once; measured: 20 is half as fast
 MAX_TALLIED = 64  # up to this N d^2, tallies of actions beat sums over data
 
 
