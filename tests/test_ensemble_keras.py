@@ -53,7 +53,15 @@ def test_optimizers_that_look_at_whole_variables_keep_members_apart(optimizer):
     assert np.abs(ensemble.predict(X, verbose=0) - alone).max() < 1e-4
 
 
-@pytest.mark.parametrize("build", [builders.dense, builders.conv_batch_norm, builders.subclassed, builders.dict_inputs])
+@pytest.mark.parametrize(
+    "build",
+    [
+        builders.dense,
+        builders.subclassed,
+        pytest.param(builders.conv_batch_norm, marks=pytest.mark.slow),
+        pytest.param(builders.dict_inputs, marks=pytest.mark.slow),
+    ],
+)
 def test_saving_restores_the_bits_and_training_goes_on_as_if_never_interrupted(build, tmp_path):
     x, y = make_inputs(build, 40), make_labels(40)
 
@@ -180,7 +188,7 @@ def _poison(ensemble, member):
     variable.assign(value)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
 def test_a_diverged_member_is_reported_and_the_rest_go_on_as_if_alone(policy):
     keras.mixed_precision.set_dtype_policy(policy)
     try:
