@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _xla_only_where_asked(request, monkeypatch):
-    """XLA takes seconds to compile each new ensemble: only tests marked `xla` leave `jit_compile="auto"` to choose it."""
+    """XLA takes seconds to compile each new ensemble: only tests marked `xla` let `jit_compile="auto"` choose it."""
     if "xla" not in request.keywords:
         import tf_ensembles as tfe
 
