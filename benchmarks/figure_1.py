@@ -60,22 +60,31 @@ def chosen_agents(choice: tuning.Choice, setting: testbed_runs.Setting) -> dict[
     return {**per_setting, **{("global", name): choice.overall[name] for name in AGENTS}}
 
 
+def tuning_runs(size: testbed_runs.Size, mine: Sequence[testbed_runs.Setting]) -> list[sweep.Run]:
+    """Returns the grid of hyper-parameters on the tuning seeds."""
+    agents = testbed_runs.grid(AGENTS, size)
+    return testbed_runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
+
+
+def reporting_runs(size: testbed_runs.Size, choice: tuning.Choice, seeds: range) -> list[sweep.Run]:
+    """Returns the agents of both tunings on reporting seeds."""
+    chosen = {
+        setting.id: [testbed_runs.enlarge(agent, size) for agent in chosen_agents(choice, setting).values()]
+        for setting in settings(size)
+    }
+    return testbed_runs.make_runs(settings(size), chosen, seeds, size)
+
+
 def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
     """Returns the grid on tuning seeds, then the agents of both tunings on reporting seeds, some seeds at a time."""
     size = SIZES[preset]
-    mine = settings(size)
-    agents = testbed_runs.grid(AGENTS, size)
+    grid = tuning_runs(size, settings(size))
 
     def tune(rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        return testbed_runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
+        return grid
 
     def report_on(seeds: range, rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        choice = tuning.choose(rows, size.seeds_to_tune, AGENTS)
-        chosen = {
-            setting.id: [testbed_runs.enlarge(agent, size) for agent in chosen_agents(choice, setting).values()]
-            for setting in mine
-        }
-        return testbed_runs.make_runs(mine, chosen, seeds, size)
+        return reporting_runs(size, tuning.choose(rows, grid, AGENTS), seeds)
 
     return [tune, *(functools.partial(report_on, piece) for piece in size.reporting_pieces(SEEDS_PER_STAGE))]
 
@@ -117,8 +126,8 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
     from benchmarks import figure_2
 
     size = SIZES[preset]
-    choice = tuning.choose(rows, size.seeds_to_tune, AGENTS)
-    raw = testbed_drawing.reporting_rows(rows, settings(size), size.seeds_to_report)
+    choice = tuning.choose(rows, tuning_runs(size, settings(size)), AGENTS)
+    raw = testbed_drawing.reporting_rows(rows, reporting_runs(size, choice, size.seeds_to_report))
     table = tuning.normalise(raw)
     summary, intervals = compare(by_tuning(table, choice, size))
     canvas, axes = testbed_drawing.make_figure(4, 13.0, 4.4, sharey=True)

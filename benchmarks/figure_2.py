@@ -55,24 +55,36 @@ def settings(size: testbed_runs.Size, input_dims: Sequence[int] = (2, 10, 100)) 
     return [testbed_runs.Setting(d, r, 0.1, 0.25) for d, r in itertools.product(input_dims, size.data_ratios)]
 
 
+def tuning_runs(size: testbed_runs.Size, mine: Sequence[testbed_runs.Setting]) -> list[sweep.Run]:
+    """Returns the grid of hyper-parameters on the tuning seeds."""
+    agents = testbed_runs.grid(AGENTS, size)
+    return testbed_runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
+
+
+def reporting_runs(
+    size: testbed_runs.Size, mine: Sequence[testbed_runs.Setting], choice: tuning.Choice, seeds: range
+) -> list[sweep.Run]:
+    """Returns the chosen agents on reporting seeds."""
+    chosen = {
+        setting.id: [testbed_runs.enlarge(choice.per_setting[setting.id, name], size) for name in AGENTS]
+        for setting in mine
+    }
+    return testbed_runs.make_runs(mine, chosen, seeds, size)
+
+
 def stages(
     preset: str, input_dims: Sequence[int] = (2, 10, 100)
 ) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
     """Returns the grid on tuning seeds, then the chosen agents on reporting seeds, some seeds at a time."""
     size = SIZES[preset]
     mine = settings(size, input_dims)
-    agents = testbed_runs.grid(AGENTS, size)
+    grid = tuning_runs(size, mine)
 
     def tune(rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        return testbed_runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
+        return grid
 
     def report_on(seeds: range, rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        choice = tuning.choose(rows, size.seeds_to_tune, AGENTS)
-        chosen = {
-            setting.id: [testbed_runs.enlarge(choice.per_setting[setting.id, name], size) for name in AGENTS]
-            for setting in mine
-        }
-        return testbed_runs.make_runs(mine, chosen, seeds, size)
+        return reporting_runs(size, mine, tuning.choose(rows, grid, AGENTS), seeds)
 
     return [tune, *(functools.partial(report_on, piece) for piece in size.reporting_pieces(SEEDS_PER_STAGE))]
 
@@ -99,8 +111,9 @@ def compare(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, stat
 def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
     """Writes the figure, its table, the runs behind it and the whole tuning grid; returns what to tell."""
     size = SIZES[preset]
-    choice = tuning.choose(rows, size.seeds_to_tune, AGENTS)
-    raw = testbed_drawing.reporting_rows(rows, settings(size), size.seeds_to_report)
+    choice = tuning.choose(rows, tuning_runs(size, settings(size)), AGENTS)
+    runs = reporting_runs(size, settings(size), choice, size.seeds_to_report)
+    raw = testbed_drawing.reporting_rows(rows, runs)
     table = tuning.normalise(raw)
     summary, intervals = compare(table)
     count = intervals["kl_joint"]["ensemble-p"].count

@@ -63,14 +63,18 @@ def settings(size: testbed_runs.Size) -> list[testbed_runs.Setting]:
     return [testbed_runs.Setting(INPUT_DIM, ratio, TEMPERATURE) for ratio in size.data_ratios]
 
 
+def reporting_runs(size: testbed_runs.Size, seeds: range) -> list[sweep.Run]:
+    """Returns all scales and both decays on some seeds."""
+    agents = testbed_runs.grid(["ensemble-p"], size)
+    return testbed_runs.make_runs(settings(size), {setting.id: agents for setting in settings(size)}, seeds, size)
+
+
 def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
     """Returns all scales and both decays on the reporting seeds, some seeds at a time. Nothing is tuned."""
     size = SIZES[preset]
-    agents = testbed_runs.grid(["ensemble-p"], size)
-    per_setting = {setting.id: agents for setting in settings(size)}
 
     def piece(seeds: range, rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        return testbed_runs.make_runs(settings(size), per_setting, seeds, size)
+        return reporting_runs(size, seeds)
 
     return [functools.partial(piece, seeds) for seeds in size.reporting_pieces(SEEDS_PER_STAGE)]
 
@@ -109,7 +113,7 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
     from benchmarks import figure_2
 
     size = SIZES[preset]
-    raw = testbed_drawing.reporting_rows(rows, settings(size), size.seeds_to_report)
+    raw = testbed_drawing.reporting_rows(rows, reporting_runs(size, size.seeds_to_report))
     summary = summarise(tuning.normalise(raw))
     canvas, axes = testbed_drawing.make_figure(2, 10.5, 4.8, sharey=True)
     scales, counts = sorted(set(summary.prior_scale)), sorted(set(summary.num_train))

@@ -40,7 +40,9 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
     """Writes the figure and its table; returns what to tell."""
     size = figure_2.SIZES[preset]
     settings = figure_2.settings(size, (INPUT_DIM,))
-    raw = testbed_drawing.reporting_rows(rows, settings, size.seeds_to_report)
+    choice = tuning.choose(rows, figure_2.tuning_runs(size, settings), figure_2.AGENTS)
+    runs = figure_2.reporting_runs(size, settings, choice, size.seeds_to_report)
+    raw = testbed_drawing.reporting_rows(rows, runs)
     summary = breakdown(tuning.normalise(raw))
     canvas, axes = testbed_drawing.make_figure(3, 12.0, 4.3)
     for axis, (score, label) in zip(axes, testbed_drawing.SCORES.items(), strict=False):

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import statistics, testbed_runs, tuning
+from benchmarks import statistics
+from trainers import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,18 +78,15 @@ def save(canvas: Any, tables: Mapping[str, pd.DataFrame], folder: pathlib.Path, 
     return lines
 
 
-def reporting_rows(
-    rows: Sequence[dict[str, Any]], settings: Sequence[testbed_runs.Setting], seeds: range
-) -> pd.DataFrame:
-    """Returns the table of the rows that belong to a figure's settings and seeds."""
+def reporting_rows(rows: Sequence[dict[str, Any]], runs: Sequence[sweep.Run]) -> pd.DataFrame:
+    """Returns the table of the rows of a figure's own runs; a folder may hold others, such as of an earlier choice."""
     import pandas as pd
 
-    ids = {setting.id for setting in settings}
-    table = pd.DataFrame([row for row in rows if row["seed"] in seeds])
+    wanted = {run.hash for run in runs}
+    table = pd.DataFrame([row for row in rows if row["hash"] in wanted])
     if table.empty:
         raise ValueError("Expected rows of reporting seeds; 'sweep run' computes them. Received: none")
-    keep = [setting in ids for setting in tuning.setting_ids(table)]
-    return table[keep]
+    return table
 
 
 def verdict(interval: statistics.Interval) -> str:

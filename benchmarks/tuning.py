@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import testbed_runs
+from trainers import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,34 +53,30 @@ def normalise(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marg
 
 
 def choose(
-    rows: Iterable[dict[str, Any]], seeds: Iterable[int], names: Sequence[str], score: str = "kl_joint"
+    rows: Iterable[dict[str, Any]], runs: Sequence[sweep.Run], names: Sequence[str], score: str = "kl_joint"
 ) -> Choice:
     """Chooses the hyper-parameters with the lowest mean score over the tuning seeds.
 
     Args:
-        rows: completed runs; those of other seeds are not looked at.
-        seeds: the tuning seeds. Every (setting, hyper-parameters) must have a row for each of them.
+        rows: completed runs; only those of `runs` are looked at.
+        runs: the whole grid on the tuning seeds. All of it must be there: a part would favour what is missing.
         names: the agents to choose for.
         score: the column to minimise.
     """
     import pandas as pd
 
-    seeds = set(seeds)
-    table = pd.DataFrame([row for row in rows if row["seed"] in seeds])
-    if table.empty:
-        raise ValueError(f"Expected rows of the tuning seeds {sorted(seeds)}. Received: none")
+    wanted = {run.hash for run in runs}
+    table = pd.DataFrame([row for row in rows if row["hash"] in wanted])
+    if len(table) < len(wanted):
+        raise ValueError(
+            f"Expected all {len(wanted)} runs of the tuning grid. Received: {len(table)}; the others have not been "
+            "computed or have failed"
+        )
     table = normalise(table)
     table = table[table.agent.isin(names)]
     means = table.groupby(["agent", "setting", *SETTING, *HYPER], as_index=False, sort=False).agg(
         kl_joint=("kl_joint", "mean"), kl_marginal=("kl_marginal", "mean"), seeds=("seed", "nunique")
     )
-    incomplete = means[means.seeds < len(seeds)]
-    if len(incomplete):
-        first = incomplete.iloc[0]
-        raise ValueError(
-            f"Expected {len(seeds)} tuning seeds for each of {len(means)} entries of the grid. "
-            f"Received: {len(incomplete)} with fewer, such as {first.agent} in {first.setting}"
-        )
     best = means.loc[means.groupby(["agent", "setting"])[score].idxmin()]
     over_all = means.groupby(["agent", *HYPER], as_index=False)[score].mean()
     best_over_all = over_all.loc[over_all.groupby("agent")[score].idxmin()]

@@ -90,6 +90,14 @@ def test_an_unfinished_sweep_is_drawn_with_the_seeds_it_has(tmp_path):
     assert sum("too few seeds" in line for line in lines) == 4
 
 
+def test_rows_of_an_earlier_choice_are_left_out(tmp_path):
+    rows = all_rows(figure_2, "standard")
+    old = [row for row in rows if row["agent"] == "ensemble-p" and row["seed"] < 20]
+    stale = [{**row, "hash": f"old {row['hash']}", "l2": 7.0, "kl_joint": 0.0} for row in old]
+    expected = figure_2.report("standard", rows, tmp_path)
+    assert figure_2.report("standard", stale + rows, tmp_path) == expected
+
+
 def test_figure_9_shares_the_runs_of_figure_2():
     rows = all_rows(figure_2, "quick")
     done = {row["hash"] for row in rows}

@@ -9,38 +9,33 @@ from benchmarks import testbed_runs, tuning
 SEEDS = (1000, 1001)
 
 
-def row(ratio, agent, seed, kl, l2=1.0, scale=0.0, scaling="1/sqrt(rho)"):
-    return {
-        "input_dim": 10,
-        "data_ratio": ratio,
-        "temperature": 0.1,
-        "flip": 0.0,
-        "agent": agent,
-        "num_members": 5,
-        "l2": l2,
-        "prior_scale": scale,
-        "prior_scaling": scaling,
-        "seed": seed,
-        "kl_joint": kl,
-        "kl_marginal": kl,
-    }
+SETTINGS = [testbed_runs.Setting(10, ratio, 0.1) for ratio in (1.0, 10.0)]
+SIZE = testbed_runs.Size(5, 5, 2, 1)
+# Setting r=1 is ten times as hard. Scale 1 is best there, scale 3 best at r=10, scale 2 best on the whole.
+UNIFORM = {1.0: 10.0, 10.0: 1.0}
+RELATIVE = {1.0: {1.0: 0.1, 2.0: 0.2, 3.0: 0.9}, 10.0: {1.0: 0.9, 2.0: 0.3, 3.0: 0.2}}
 
 
-def make_rows():
-    """Setting r=1 is ten times as hard. Scale 1 is best there, scale 3 best at r=10, scale 2 best on the whole."""
-    uniform = {1.0: 10.0, 10.0: 1.0}
-    relative = {1.0: {1.0: 0.1, 2.0: 0.2, 3.0: 0.9}, 10.0: {1.0: 0.9, 2.0: 0.3, 3.0: 0.2}}
+def make_runs(seeds=SEEDS, scales=(1.0, 2.0, 3.0)):
+    agents = [testbed_runs.Agent("ensemble-p", 5, 1.0, scale) for scale in scales]
+    return testbed_runs.make_runs(SETTINGS, {setting.id: agents for setting in SETTINGS}, seeds, SIZE)
+
+
+def make_rows(runs):
     rows = []
-    for ratio, seed in ((ratio, seed) for ratio in uniform for seed in SEEDS):
-        sign = 1 if seed == SEEDS[0] else -1  # Seeds differ, but not on average.
-        rows.append(row(ratio, "uniform", seed, uniform[ratio] * (1 + 0.5 * sign)))
-        for scale, value in relative[ratio].items():
-            rows.append(row(ratio, "ensemble-p", seed, uniform[ratio] * value * (1 + 0.8 * sign), scale=scale))
+    for run in runs:
+        config = run.config
+        sign = 1 if config["seed"] == SEEDS[0] else -1  # Seeds differ, but not on average.
+        kl = UNIFORM[config["data_ratio"]] * (1 + 0.5 * sign)
+        if config["agent"] != "uniform":
+            share = RELATIVE[config["data_ratio"]][config["prior_scale"]]
+            kl = UNIFORM[config["data_ratio"]] * share * (1 + 0.8 * sign)
+        rows.append({**config, "hash": run.hash, "kl_joint": kl, "kl_marginal": kl})
     return rows
 
 
 def test_best_per_setting_and_overall():
-    choice = tuning.choose(make_rows(), SEEDS, ["ensemble-p"])
+    choice = tuning.choose(make_rows(make_runs()), make_runs(), ["ensemble-p"])
     assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 1.0
     assert choice.per_setting["d10-r10-t0.1", "ensemble-p"].prior_scale == 3.0
     # Normalised means: 0.5, 0.25, 0.55. Without normalisation scale 1 would win: 0.95, 1.15, 4.6.
@@ -51,21 +46,25 @@ def test_best_per_setting_and_overall():
     assert choice.grid.kl_joint.tolist() == pytest.approx([0.1, 0.2, 0.9, 0.9, 0.3, 0.2])
 
 
-def test_reporting_seeds_are_not_looked_at():
-    rows = make_rows()
-    tempting = [row(1.0, "ensemble-p", 0, 0.0, scale=3.0), row(10.0, "ensemble-p", 0, 0.0, scale=1.0)]
-    assert tuning.choose(rows + tempting, SEEDS, ["ensemble-p"]).per_setting == (
-        tuning.choose(rows, SEEDS, ["ensemble-p"]).per_setting
-    )
+def test_other_seeds_and_other_grids_are_not_looked_at():
+    runs = make_runs(scales=(2.0, 3.0))
+    expected = tuning.choose(make_rows(runs), runs, ["ensemble-p"])
+    tempting = [{**row, "kl_joint": 0.0} for row in make_rows(make_runs(seeds=(0,)))]
+    # A folder may hold a part of a larger grid from before.
+    larger = make_rows(make_runs())[:3]
+    choice = tuning.choose([*make_rows(runs), *tempting, *larger], runs, ["ensemble-p"])
+    assert (choice.per_setting, choice.overall) == (expected.per_setting, expected.overall)
+    assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 2.0
 
 
 def test_an_incomplete_grid_raises():
-    with pytest.raises(ValueError, match="1 with fewer"):
-        tuning.choose(make_rows()[:-1], SEEDS, ["ensemble-p"])
-    with pytest.raises(ValueError, match="tuning seeds"):
-        tuning.choose([], SEEDS, ["ensemble-p"])
+    with pytest.raises(ValueError, match="all 16 runs of the tuning grid"):
+        tuning.choose(make_rows(make_runs())[:-1], make_runs(), ["ensemble-p"])
+    with pytest.raises(ValueError, match="Received: 0"):
+        tuning.choose([], make_runs(), ["ensemble-p"])
+    runs = [run for run in make_runs() if run.config["agent"] != "uniform"]
     with pytest.raises(ValueError, match="uniform agent"):
-        tuning.choose([one for one in make_rows() if one["agent"] != "uniform"], SEEDS, ["ensemble-p"])
+        tuning.choose(make_rows(runs), runs, ["ensemble-p"])
 
 
 def test_seeds_are_disjoint_in_every_preset():
