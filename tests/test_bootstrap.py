@@ -42,12 +42,18 @@ def test_weights_have_mean_one_and_the_right_variance(law):
     assert abs(weights.var() - variance) < 5 * np.sqrt(max(fourth - variance**2, 0.0) / n) + 25 * variance / n
 
 
+def _equal_but_for_the_last_bits(got, expected):
+    np.testing.assert_allclose(got, expected, rtol=5e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_weights_are_a_pure_function_of_seed_id_and_member(law):
     weights = law.weights(3, IDS, MEMBERS).numpy()
     order = np.random.default_rng(0).permutation(len(IDS))
-    np.testing.assert_array_equal(law.weights(3, IDS[order], MEMBERS).numpy(), weights[order])
-    np.testing.assert_array_equal(law.weights(3, IDS[17:19], [12]).numpy(), weights[17:19, 12:13])
+    # Counts and indicators are exact; a logarithm may round its last bit by where it stands in a vector register.
+    same = np.testing.assert_array_equal if not isinstance(law, bootstrap.Exponential) else _equal_but_for_the_last_bits
+    same(law.weights(3, IDS[order], MEMBERS).numpy(), weights[order])
+    same(law.weights(3, IDS[17:19], [12]).numpy(), weights[17:19, 12:13])
     compiled = tf.function(lambda ids: law.weights(3, ids, MEMBERS), jit_compile=True)
     np.testing.assert_allclose(compiled(tf.constant(IDS)).numpy(), weights, rtol=1e-5, atol=1e-6)
     assert np.mean(law.weights(4, IDS, MEMBERS).numpy() != weights) > 0.1

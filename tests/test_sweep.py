@@ -152,14 +152,14 @@ def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
     chance = random.Random(3)
     script = """
 from benchmarks import testbed_runs
-size = testbed_runs.Size(10, 10, 1, 1, num_steps=300, num_batches=100)
+size = testbed_runs.Size(10, 10, 1, 1, l2_grid=(1.0,), num_steps=300, num_batches=100)
 settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
 agents = testbed_runs.grid(["mlp", "ensemble-p"], size)
-many = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(2), size)
+many = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(4), size)
 """
     process = start(tmp_path / "undisturbed", script, runs="many")
     assert "left=0" in process.communicate()[0]
-    for _ in range(5):
+    for _ in range(4):
         process = start(tmp_path / "disturbed", script, runs="many")
         time.sleep(chance.uniform(4.0, 20.0))
         os.killpg(process.pid, signal.SIGKILL)

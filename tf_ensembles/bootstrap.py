@@ -3,7 +3,7 @@
 Every draw is a pure function of (seed, example id, member): the same after a shuffle, a resume, another batch size,
 replica count or machine, and nothing has to be stored. The draws come from a counter-based generator (the SplitMix64
 finaliser on 64-bit keys), written in plain TensorFlow integer operations so that it runs eagerly, in graphs and under
-XLA with the same bits.
+XLA with the same bits. (Laws that take a logarithm of them may differ in its last bit.)
 
 Shapes: ids `[batch]`, members `[members]`, weights `[batch, members]`.
 """
