@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 MEMBERS, BATCH, STEPS, DIM, HIDDEN = 100, 100, 1000, 10, 50
-TURNS = 3
+TURNS = 2
 
 
 def _seconds(run: Callable[[], Any]) -> float:
