@@ -1,0 +1,323 @@
+"""Image data sets whose examples keep their names: subsets, label noise and `tf.data` pipelines.
+
+Every example has an id, its position in the full training set. Whatever is random (noisy labels, the order of an
+epoch, augmentation) is a pure function of a seed and the id, so it is the same in every subset, after a resume and on
+another machine.
+
+Shapes: images `[n, height, width, channels]`, labels and ids `[n]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike, NDArray
+
+from tf_ensembles import bootstrap
+
+# Draws come from the generator of bootstrap weights, under member numbers that no ensemble reaches. So the labels that
+# are noisy say nothing about the examples that a member sees, even when both have the same seed.
+_NOISE = 2**31
+_FIRST_EPOCH = 2**31 + 1
+
+_PADDING = 4  # pixels on each side, of which a random window is cut
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageData:
+    """Labelled images, as they are stored; `standardise` makes them what networks take. Make it with `make_data`."""
+
+    images: NDArray[Any]  # [n, height, width, channels], uint8 in 0..255, or float32 as they are to be standardised
+    labels: NDArray[np.int32]  # [n], in 0..num_classes-1
+    ids: NDArray[np.int64]  # [n], the position in the full training set
+    num_classes: int
+    mean: tuple[float, ...]  # per channel; of pixels divided by 255 where these are uint8
+    std: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        return f"ImageData({len(self)} images {shape}, {self.num_classes} classes)"
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels, for `build_vgg`."""
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
+
+    def select(self, rows: Any) -> ImageData:
+        """Returns the examples at some rows, or under a mask; they keep their ids."""
+        return dataclasses.replace(self, images=self.images[rows], labels=self.labels[rows], ids=self.ids[rows])
+
+
+def make_data(
+    images: ArrayLike,
+    labels: ArrayLike,
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> ImageData:
+    """Returns a user's own arrays as a data set; example ids are positions.
+
+    Give a test set the mean and std of its training set: `make_data(x, y, mean=train.mean, std=train.std)`.
+
+    Args:
+        images: `[n, height, width, channels]`, or `[n, height, width]` for gray ones such as Fashion-MNIST's; uint8 in
+            0..255, or floats, which are standardised as they are.
+        labels: `[n]` or `[n, 1]` whole numbers from 0.
+        num_classes: by default one more than the largest label.
+        mean: per channel, of pixels divided by 255 where these are uint8; by default that of `images`.
+        std: likewise.
+    """
+    pixels = _check_images(np.asarray(images))
+    classes = _check_labels(np.asarray(labels), len(pixels), num_classes)
+    channels = pixels.shape[-1]
+    if (mean is None) != (std is None):
+        raise ValueError(f"Expected both mean and std, or neither. Received: mean={mean}, std={std}")
+    if mean is None or std is None:
+        mean, std = channel_statistics(pixels)
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != channels or not np.isfinite(values).all():
+            raise ValueError(f"Expected {name} as {channels} finite numbers, one per channel. Received: {values}")
+    if min(std) <= 0.0:
+        raise ValueError(f"Expected std > 0. Received: {std}")
+    return ImageData(
+        pixels,
+        classes,
+        np.arange(len(pixels), dtype=np.int64),
+        int(classes.max()) + 1 if num_classes is None else int(num_classes),
+        tuple(float(value) for value in mean),
+        tuple(float(value) for value in std),
+    )
+
+
+def _check_images(images: NDArray[Any]) -> NDArray[Any]:
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or 0 in images.shape:
+        raise ValueError(
+            "Expected images of shape [n, height, width, channels] or [n, height, width], none of them 0. "
+            f"Received: shape {images.shape}"
+        )
+    if images.dtype == np.uint8:
+        return images
+    if not np.issubdtype(images.dtype, np.floating):
+        raise ValueError(f"Expected images of uint8 in 0..255, or of floats. Received: dtype {images.dtype}")
+    if not np.isfinite(images).all():
+        raise ValueError("Expected finite pixels. Received: NaN or infinity")
+    return images.astype(np.float32)
+
+
+def _check_labels(labels: NDArray[Any], length: int, num_classes: int | None) -> NDArray[np.int32]:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]  # As Keras's own data sets have them.
+    if labels.shape != (length,):
+        raise ValueError(f"Expected labels of shape [{length}], one per image. Received: shape {labels.shape}")
+    if not np.issubdtype(labels.dtype, np.number) or not np.equal(np.mod(labels, 1), 0).all():
+        raise ValueError(f"Expected whole numbers as labels. Received: dtype {labels.dtype}, {labels[:5]}...")
+    if labels.min() < 0 or (num_classes is not None and labels.max() >= num_classes):
+        upper = num_classes if num_classes is not None else "..."
+        raise ValueError(f"Expected labels in [0, {upper}). Received: from {labels.min()} to {labels.max()}")
+    return labels.astype(np.int32)
+
+
+def channel_statistics(images: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns mean and std per channel, of uint8 pixels divided by 255; the std of a constant channel is given as 1."""
+    scale = 255.0 if images.dtype == np.uint8 else 1.0
+    channels = [images[..., channel] for channel in range(images.shape[-1])]
+    mean = tuple(float(values.mean(dtype=np.float64)) / scale for values in channels)
+    std = tuple(float(values.std(dtype=np.float64)) / scale for values in channels)
+    return mean, tuple(value if value > 0.0 else 1.0 for value in std)
+
+
+class Subset(enum.Enum):
+    """Which examples a smaller training set consists of."""
+
+    BALANCED = "balanced"  # the first ones of every class; class sizes differ by one at most
+    FIRST = "first"  # the first ones
+
+
+def take(data: ImageData, num_examples: int, subset: Subset = Subset.BALANCED) -> ImageData:
+    """Returns a smaller training set, in the order of ids; the same one every time, and part of every larger one.
+
+    Balance is by the labels as they are: take first, then add label noise.
+
+    Args:
+        data: the full training set.
+        num_examples: how many to keep.
+        subset: which.
+    """
+    if not 0 < num_examples <= len(data):
+        raise ValueError(f"Expected 0 < num_examples <= {len(data)}. Received: {num_examples}")
+    by_id = np.argsort(data.ids, kind="stable")
+    if subset is Subset.FIRST:
+        return data.select(by_id[:num_examples])
+    labels = data.labels[by_id]
+    rank = np.empty(len(data), np.int64)  # How many of its class come before an example.
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        rank[rows] = np.arange(len(rows))
+    chosen = np.lexsort((labels, rank))[:num_examples]
+    return data.select(by_id[np.sort(chosen)])
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelNoise:
+    """Moves a fraction of the labels of some classes to a uniformly drawn one of other classes.
+
+    Whether a label moves, and where, is a pure function of (seed, example id): an example has the same label in every
+    subset that it is part of.
+    """
+
+    fraction: float
+    sources: tuple[int, ...] | None = None  # classes whose labels move; None: all
+    targets: tuple[int, ...] | None = None  # classes that they move to; None: all
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.fraction <= 1.0:
+            raise ValueError(f"Expected a fraction in [0, 1]. Received: {self.fraction}")
+        if self.targets is not None and not self.targets:
+            raise ValueError("Expected at least one target class, or None for all. Received: none")
+
+    def apply(self, data: ImageData) -> ImageData:
+        """Returns the data with noisy labels."""
+        every = tuple(range(data.num_classes))
+        sources = every if self.sources is None else self.sources
+        targets = every if self.targets is None else self.targets
+        if not set(sources) | set(targets) <= set(every):
+            raise ValueError(
+                f"Expected classes in [0, {data.num_classes}). Received: sources {sources}, targets {targets}"
+            )
+        draws = bootstrap.uniform(self.seed, data.ids, [_NOISE], num_streams=2)[:, 0].numpy()
+        moved = (draws[:, 0] < self.fraction) & np.isin(data.labels, sources)
+        where = np.asarray(targets, np.int32)[(draws[:, 1].astype(np.float64) * len(targets)).astype(np.int64)]
+        return dataclasses.replace(data, labels=np.where(moved, where, data.labels).astype(np.int32))
+
+
+# The paper's two settings. Its appendix draws from {1..10}; CIFAR10's classes are 0..9.
+FIGURE_5_NOISE = LabelNoise(0.25, sources=(0, 1, 2, 3, 4), targets=(5, 6, 7, 8, 9))
+FIGURE_11_NOISE = LabelNoise(0.01)
+
+
+def standardise(data: ImageData, images: Any) -> Any:
+    """Returns images as float32 with the data set's mean and std taken out: an array from an array, else a tensor."""
+    mean, std = np.asarray(data.mean, np.float32), np.asarray(data.std, np.float32)
+    scale = np.float32(1.0 / 255.0) if images.dtype in (np.uint8, tf.uint8) else np.float32(1.0)
+    pixels = images.astype(np.float32) if isinstance(images, np.ndarray) else tf.cast(images, tf.float32)
+    return (pixels * scale - mean) / std
+
+
+def augment(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """Returns images flipped left to right half of the time, and shifted by up to four pixels either way.
+
+    Args:
+        images: `[batch, height, width, channels]`, standardised: what is shifted in is 0, the mean colour.
+        draws: uniform in [0, 1), `[batch, 3]`.
+    """
+    height, width = images.shape[1], images.shape[2]
+    edges = [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]]
+    offsets = tf.cast(draws[:, :2] * (2 * _PADDING + 1), tf.int32)
+    rows = offsets[:, :1] + tf.range(height)
+    columns = tf.range(width)[None]
+    columns = offsets[:, 1:] + tf.where(draws[:, 2:] < 0.5, columns, width - 1 - columns)
+    padded = tf.pad(images, edges)
+    return tf.gather(tf.gather(padded, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
+
+
+def epochs_dataset(
+    data: ImageData,
+    batch_size: int,
+    *,
+    seed: int,
+    first_epoch: int,
+    num_epochs: int,
+    shuffle: bool = True,
+    augment: bool = False,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Returns the batches of several epochs, one after the other, each as `epoch_dataset` gives it.
+
+    Args:
+        data: the training set.
+        batch_size: examples per batch; the last of an epoch may be smaller.
+        seed: decides orders and augmentation, together with epoch and example id.
+        first_epoch: from 0.
+        num_epochs: how many.
+        shuffle: whether to shuffle each epoch; otherwise examples come in the order of `data`.
+        augment: whether to flip and shift images at random.
+        drop_remainder: whether to leave out a smaller last batch.
+    """
+    if batch_size < 1:
+        raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
+    if first_epoch < 0 or num_epochs < 1:
+        raise ValueError(f"Expected first_epoch >= 0 and num_epochs >= 1. Received: {first_epoch} and {num_epochs}")
+    images, labels, ids = (tf.convert_to_tensor(part) for part in (data.images, data.labels, data.ids))
+
+    def draws(epoch: tf.Tensor, of_ids: tf.Tensor) -> tf.Tensor:
+        # One draw for the order and three for the augmentation, per (epoch, id).
+        return bootstrap.uniform(seed, of_ids, [_FIRST_EPOCH + epoch], num_streams=4)[:, 0]
+
+    def order(epoch: tf.Tensor) -> tf.data.Dataset:
+        rows = tf.range(len(data))
+        if shuffle:
+            rows = tf.argsort(draws(epoch, ids)[:, 0], stable=True)
+        batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size, drop_remainder)
+        return batches.map(lambda rows: (epoch, rows))
+
+    def load(epoch: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        chosen = tf.gather(ids, rows)
+        x = standardise(data, tf.gather(images, rows))
+        if augment:
+            x = _augment(x, draws(epoch, chosen)[:, 1:])
+        return x, tf.gather(labels, rows), chosen
+
+    epochs = tf.data.Dataset.range(first_epoch, first_epoch + num_epochs)
+    per_epoch = len(data) // batch_size if drop_remainder else -(-len(data) // batch_size)
+    dataset = epochs.flat_map(order).map(load, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
+
+
+_augment = augment  # Under a name that the argument `augment` does not hide.
+
+
+def epoch_dataset(
+    data: ImageData,
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    shuffle: bool = True,
+    augment: bool = False,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Returns one epoch's batches `(x, y, ids)`: x float32 `[batch, height, width, channels]`, standardised.
+
+    The order, and how an image is flipped and shifted, are pure functions of (seed, epoch, example id).
+
+    Args:
+        data: the training set.
+        batch_size: examples per batch; the last may be smaller.
+        seed: decides order and augmentation, together with epoch and example id.
+        epoch: from 0.
+        shuffle: whether to shuffle; otherwise examples come in the order of `data`.
+        augment: whether to flip and shift images at random.
+        drop_remainder: whether to leave out a smaller last batch.
+    """
+    return epochs_dataset(
+        data,
+        batch_size,
+        seed=seed,
+        first_epoch=epoch,
+        num_epochs=1,
+        shuffle=shuffle,
+        augment=augment,
+        drop_remainder=drop_remainder,
+    )
