@@ -215,20 +215,34 @@ def standardise(data: ImageData, images: Any) -> Any:
     return (pixels * scale - mean) / std
 
 
-def augment(images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+def _draws(seed: Any, epoch: Any, ids: Any) -> tf.Tensor:
+    """One draw for the order and three for the augmentation per (seed, epoch, id), `[n, 4]`."""
+    return bootstrap.uniform(seed, ids, [_FIRST_EPOCH + tf.cast(epoch, tf.int64)], num_streams=4)[:, 0]
+
+
+def epoch_order(ids: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Returns the rows of examples with ids `[n]` in the order of an epoch, as `epoch_dataset` shuffles them."""
+    return np.argsort(_draws(seed, epoch, ids)[:, 0].numpy(), kind="stable")
+
+
+def augment_images(images: tf.Tensor, ids: tf.Tensor, *, seed: Any, epoch: Any) -> tf.Tensor:
     """Returns images flipped left to right half of the time, and shifted by up to four pixels either way.
 
+    What is shifted in is 0. How an image is moved is a pure function of (seed, epoch, id). Runs in graphs, too.
+
     Args:
-        images: `[batch, height, width, channels]`, standardised: what is shifted in is 0, the mean colour.
-        draws: uniform in [0, 1), `[batch, 3]`.
+        images: `[batch, height, width, channels]` as they are stored, before they are standardised.
+        ids: `[batch]`.
+        seed: an integer, or a scalar tensor.
+        epoch: likewise.
     """
+    draws = _draws(seed, epoch, ids)[:, 1:]
     height, width = images.shape[1], images.shape[2]
-    edges = [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]]
     offsets = tf.cast(draws[:, :2] * (2 * _PADDING + 1), tf.int32)
     rows = offsets[:, :1] + tf.range(height)
     columns = tf.range(width)[None]
     columns = offsets[:, 1:] + tf.where(draws[:, 2:] < 0.5, columns, width - 1 - columns)
-    padded = tf.pad(images, edges)
+    padded = tf.pad(images, [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     return tf.gather(tf.gather(padded, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
 
 
@@ -261,31 +275,23 @@ def epochs_dataset(
         raise ValueError(f"Expected first_epoch >= 0 and num_epochs >= 1. Received: {first_epoch} and {num_epochs}")
     images, labels, ids = (tf.convert_to_tensor(part) for part in (data.images, data.labels, data.ids))
 
-    def draws(epoch: tf.Tensor, of_ids: tf.Tensor) -> tf.Tensor:
-        # One draw for the order and three for the augmentation, per (epoch, id).
-        return bootstrap.uniform(seed, of_ids, [_FIRST_EPOCH + epoch], num_streams=4)[:, 0]
-
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         rows = tf.range(len(data))
         if shuffle:
-            rows = tf.argsort(draws(epoch, ids)[:, 0], stable=True)
+            rows = tf.argsort(_draws(seed, epoch, ids)[:, 0], stable=True)
         batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size, drop_remainder)
         return batches.map(lambda rows: (epoch, rows))
 
     def load(epoch: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        chosen = tf.gather(ids, rows)
-        x = standardise(data, tf.gather(images, rows))
+        x, y, chosen = (tf.gather(part, rows) for part in (images, labels, ids))
         if augment:
-            x = _augment(x, draws(epoch, chosen)[:, 1:])
-        return x, tf.gather(labels, rows), chosen
+            x = augment_images(x, chosen, seed=seed, epoch=epoch)
+        return standardise(data, x), y, chosen
 
     epochs = tf.data.Dataset.range(first_epoch, first_epoch + num_epochs)
     per_epoch = len(data) // batch_size if drop_remainder else -(-len(data) // batch_size)
     dataset = epochs.flat_map(order).map(load, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
     return dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
-
-
-_augment = augment  # Under a name that the argument `augment` does not hide.
 
 
 def epoch_dataset(
