@@ -39,7 +39,7 @@ SIZES = {
         num_batches=300,
     ),
     "standard": testbed_runs.Size(
-        num_members=20, tuning_members=10, tuning_seeds=1, reporting_seeds=10, l2_grid=(0.1, 1.0, 10.0)
+        num_members=20, tuning_members=10, tuning_seeds=2, reporting_seeds=10, l2_grid=(0.1, 1.0, 10.0)
     ),
     "paper": testbed_runs.Size(num_members=100, tuning_members=100, tuning_seeds=10, reporting_seeds=10),
 }

@@ -39,8 +39,9 @@ SIZES = {
     "standard": testbed_runs.Size(
         num_members=30,
         tuning_members=20,
-        tuning_seeds=2,
+        tuning_seeds=4,
         reporting_seeds=20,
+        first_seed=100,  # Lower seeds were looked at while the grid was being settled.
         l2_grid=(0.1, 1.0, 10.0),
         # At temperature 0.1 the scales 1 / sqrt(rho) and 0.3 / rho, 3 / sqrt(rho) and 1 / rho are nearly the same.
         prior_grid=((0.3, "1/sqrt(rho)"), (1.0, "1/sqrt(rho)"), (3.0, "1/sqrt(rho)"), (3.0, "1/rho")),

@@ -46,6 +46,7 @@ class Size:
     prior_grid: tuple[tuple[float, str], ...] = PRIOR_GRID
     num_steps: int = 1000
     num_batches: int = 1000  # batches of test inputs
+    first_seed: int = 0  # of the reporting seeds
 
     @property
     def seeds_to_tune(self) -> range:
@@ -55,7 +56,7 @@ class Size:
     @property
     def seeds_to_report(self) -> range:
         """Seeds that figures show."""
-        return range(self.reporting_seeds)
+        return range(self.first_seed, self.first_seed + self.reporting_seeds)
 
     def reporting_pieces(self, length: int) -> list[range]:
         """Returns the reporting seeds in pieces, so that a sweep that is cut short has whole seeds."""
