@@ -1,6 +1,7 @@
 """Ensembles of Keras models with random prior functions and bootstrapping, judged by their joint predictions."""
 
 from tf_ensembles import linear, metrics, testbed
+from tf_ensembles.advisor import Advice, advise
 from tf_ensembles.base import Agent, Data, Predictive, PriorKnowledge, Quality
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap, Exponential, GaussianNoise, Poisson
 from tf_ensembles.callbacks import MemberEarlyStopping
@@ -11,6 +12,7 @@ from tf_ensembles.prior import PriorFunction
 from tf_ensembles.version import __version__
 
 __all__ = [
+    "Advice",
     "Agent",
     "Bernoulli",
     "Bootstrap",
@@ -24,6 +26,7 @@ __all__ = [
     "PriorFunction",
     "PriorKnowledge",
     "Quality",
+    "advise",
     "export_saved_model",
     "linear",
     "metrics",
