@@ -1,4 +1,8 @@
-"""Tells what a results folder of `tf-ensembles reproduce` holds, as a table for people and as Markdown."""
+"""Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
+
+`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
+and claims.csv. `report --compare A B` sets two folders side by side, with differences and their intervals.
+"""
 
 from __future__ import annotations
 
@@ -9,93 +13,89 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("part", "quantity", "agent", "value", "standard_error")
+    from benchmarks import claims, report_content
+
+DEFAULT = pathlib.Path("results/reproduce/quick")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the folder."""
+    """Adds the folders."""
     parser.add_argument(
-        "folder",
-        type=pathlib.Path,
-        nargs="?",
-        default=pathlib.Path("results/reproduce"),
-        help="what 'tf-ensembles reproduce' wrote (default results/reproduce)",
+        "folder", type=pathlib.Path, nargs="?", default=DEFAULT, help=f"a results folder (default {DEFAULT})"
+    )
+    parser.add_argument(
+        "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="where to write (default: the folder; results/compare with --compare)"
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the summary anew from the tables in the folder, and prints it."""
-    table = summarise(args.folder)
-    written = write(table, args.folder)
-    print(format_text(table))
+    """Writes the report and prints the verdicts."""
+    if args.compare is not None:
+        from benchmarks import report_compare
+
+        comparison = report_compare.compare(*args.compare)
+        written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
+        print(report_compare.format_text(comparison))
+    else:
+        from benchmarks import report_content
+
+        report = report_content.collect(args.folder)
+        written = write(report, args.output or args.folder)
+        print(format_text(report.results))
     print("\nWrote:\n" + "\n".join(f"  {path}" for path in written))
 
 
-def summarise(folder: pathlib.Path) -> pd.DataFrame:
-    """Returns one row per measured quantity of the parts that are in the folder."""
-    import pandas as pd
-
-    tables = [
-        make(folder / name) for name, make in (("linear", _linear), ("testbed", _testbed)) if (folder / name).is_dir()
-    ]
-    if not tables:
-        raise ValueError(f"Expected a folder with results of 'tf-ensembles reproduce'. Received: {folder}")
-    return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
-
-
-def _linear(folder: pathlib.Path) -> pd.DataFrame:
-    """Propositions 1 and 2, Theorem 1."""
-    import pandas as pd
-
-    checks = pd.read_csv(folder / "checks.csv")
-    return pd.DataFrame(
-        {
-            "part": "linear",
-            "quantity": checks["check"],
-            "agent": "",
-            "value": checks["value"],
-            "standard_error": float("nan"),
-        }
-    )
-
-
-def _testbed(folder: pathlib.Path) -> pd.DataFrame:
-    """Mean KLs over seeds, each divided by the uniform agent's on the same problem."""
-    import pandas as pd
-
-    rows = []
-    for path in sorted(folder.rglob("*.csv")):
-        runs = pd.read_csv(path)
-        for column, quantity in (("kl_marginal", "marginal KL / uniform"), ("kl_joint", "joint KL / uniform")):
-            scores = runs.pivot(index="seed", columns="agent", values=column)
-            scores = scores.div(scores["uniform"], axis=0)
-            for agent in runs["agent"].unique():
-                error = scores[agent].std(ddof=1) / len(scores) ** 0.5
-                rows.append(("testbed", f"{quantity} ({path.stem})", agent, scores[agent].mean(), error))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def format_text(table: pd.DataFrame) -> str:
-    """Returns the table with aligned columns."""
-    return table.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4g}")
-
-
-def write(table: pd.DataFrame, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the table as CSV and Markdown, and returns the paths."""
+def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the report as HTML, Markdown and CSV, and returns the paths, the HTML first."""
+    from benchmarks import report_html, report_markdown
     from tf_ensembles import files
 
-    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS), *(" | ".join(row) for row in rows)]
-    written = [folder / "summary.csv", folder / "summary.md"]
-    with files.atomic_path(written[0]) as path:
-        table.to_csv(path, index=False)
-    with files.atomic_path(written[1]) as path:
-        path.write_text("".join(f"| {line} |\n" for line in lines), encoding="utf-8")
+    written = [folder / "report.html", folder / "report.md", folder / "claims.csv"]
+    texts = report_html.render(report), report_markdown.render(report)
+    for final, text in zip(written, texts, strict=False):
+        with files.atomic_path(final) as path:
+            path.write_text(text, encoding="utf-8")
+    with files.atomic_path(written[2]) as path:
+        claims_table(report.results).to_csv(path, index=False, float_format="%.6g")
     return written
 
 
-def _cell(value: object) -> str:
-    """A table cell: numbers short, text without what Markdown would take for markup."""
-    if isinstance(value, float):
-        return "" if value != value else f"{value:.4g}"
-    return str(value).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def claims_table(results: tuple[claims.Result, ...]) -> pd.DataFrame:
+    """Returns a row per effect of every claim, and one for claims without any."""
+    import pandas as pd
+
+    rows = []
+    for result in results:
+        about = {
+            "claim": result.claim.id,
+            "verdict": result.verdict,
+            "reason": result.reason,
+            "where": result.claim.where,
+        }
+        for effect in result.effects:
+            numbers = vars(effect.interval) | {"standardised": effect.standardised, "unit": effect.unit}
+            region = {"region_low": effect.region.low, "region_high": effect.region.high}
+            rows.append(about | {"effect": effect.label} | numbers | region | {"reduced": result.reduced})
+        if not result.effects:
+            rows.append(about)
+    return pd.DataFrame(rows)
+
+
+def format_text(results: tuple[claims.Result, ...]) -> str:
+    """Returns the table of verdicts, a line per claim, for a terminal."""
+    from benchmarks import claims
+
+    signs = dict(zip(claims.VERDICTS, "✓✗?–", strict=True))
+    width = max(len(result.claim.id) for result in results)
+    lines = []
+    for result in results:
+        effect = claims.format_effect(result.effects[0]) if result.effects else result.reason
+        more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
+        size = f", n = {result.count:,}" if result.count else ""
+        verdict = f"{signs[result.verdict]} {result.verdict}"
+        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {effect}{more}{size if result.effects else ''}")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in claims.tally(results).items() if count)
+    return "\n".join([*lines, "", counts])

@@ -1,0 +1,182 @@
+"""Reads the tables that claims are judged by from a results folder, in one shape whatever experiment made them.
+
+A folder holds `linear/`, `testbed/`, `bandit/` and `cifar10/` with CSV files, as `tf-ensembles reproduce` writes them
+and as `benchmarks/results` keeps them. A *source* is a table with a row per (setting, seed, agent) and columns of
+scores, lower is better. Rows whose scores are missing or infinite are left out: their seeds are then not complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import testbed_runs, tuning
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TESTBED_SCORES = ("kl_marginal", "kl_joint")
+CIFAR10_SCORES = ("nll_marginal", "nll_joint")
+PARTS = ("linear", "testbed", "bandit", "cifar10")
+_CIFAR10_COLUMNS = ("agent", "seed", "num_train", "num_members", "prior_scale", "bootstrap_probability")
+_FIGURE_1_KEYS = ["setting", "agent", "l2", "prior_scale", "prior_scaling"]
+
+
+class MissingTableError(ValueError):
+    """A results folder does not have a table."""
+
+
+class Tables:
+    """The tables of a results folder, each read once."""
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        """Expects the folder to exist; what is in it is found when it is asked for."""
+        self.folder = pathlib.Path(folder)
+        if not any((self.folder / part).is_dir() for part in PARTS):
+            raise ValueError(f"Expected a folder with results of 'tf-ensembles reproduce'. Received: {folder}")
+        self._read = functools.lru_cache(maxsize=None)(self._read_file)
+        self._source = functools.lru_cache(maxsize=None)(self._make_source)
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there, by its path within the folder."""
+        return (self.folder / name).is_file()
+
+    def read(self, name: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+        """Returns a CSV file; raises where it is missing or lacks columns."""
+        table = self._read(name)
+        missing = [column for column in columns if column not in table]
+        if missing:
+            raise ValueError(f"Expected {name} to have columns {', '.join(missing)}. Received: {', '.join(table)}")
+        return table
+
+    def source(self, name: str) -> pd.DataFrame:
+        """Returns a source by its name, one of `SOURCES`."""
+        return self._source(name)
+
+    def _read_file(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        if not self.has(name):
+            raise MissingTableError(f"{name} is not there")
+        return pd.read_csv(self.folder / name)
+
+    def _make_source(self, name: str) -> pd.DataFrame:
+        if name not in SOURCES:
+            raise ValueError(f"Expected one of {', '.join(SOURCES)}. Received: {name!r}")
+        table = SOURCES[name](self)
+        if table.empty:
+            raise MissingTableError(f"no usable rows for {name}")
+        return table
+
+
+def _finite(table: pd.DataFrame, scores: Sequence[str]) -> pd.DataFrame:
+    """Returns the rows whose scores are finite numbers; a cell that is no number counts as none."""
+    import numpy as np
+    import pandas as pd
+
+    numbers = table[list(scores)].apply(pd.to_numeric, errors="coerce")
+    kept = np.isfinite(numbers.to_numpy(float)).all(axis=1)
+    return table.assign(**{score: numbers[score] for score in scores})[kept]
+
+
+def _testbed(tables: Tables, name: str) -> pd.DataFrame:
+    """Scores over the uniform agent's in the same setting."""
+    columns = (*tuning.SETTING, *tuning.HYPER, "agent", "seed", *TESTBED_SCORES)
+    return tuning.normalise(_finite(tables.read(f"testbed/{name}.csv", columns), TESTBED_SCORES))
+
+
+def _figure_1(tables: Tables, flag: str) -> pd.DataFrame:
+    """The runs of one way of tuning: those of the hyper-parameters that it chose in their setting."""
+    runs = _testbed(tables, "figure_1_runs")
+    grid = tables.read("testbed/figure_1_grid.csv", (*_FIGURE_1_KEYS, "best_in_setting", "best_overall"))
+    chosen = grid.loc[grid[flag].astype(bool), _FIGURE_1_KEYS].drop_duplicates()
+    return runs.merge(chosen, on=_FIGURE_1_KEYS)
+
+
+def _cifar10(tables: Tables, number: int, tuned: bool = False) -> pd.DataFrame:
+    """Ensembles on CIFAR10; a setting is a training set, bootstrapped agents carry their probability in their name."""
+    name = f"cifar10/figure_{number}_runs.csv"
+    table = _finite(tables.read(name, (*_CIFAR10_COLUMNS, *CIFAR10_SCORES)), CIFAR10_SCORES)
+    agents = [cifar10_name(row.agent, row.bootstrap_probability) for row in table.itertuples()]
+    table = table.assign(setting=[f"T{int(count)}" for count in table.num_train], agent=agents)
+    return best_scale_on_other_seeds(table) if tuned else table
+
+
+def cifar10_name(agent: Any, probability: Any) -> str:
+    """Returns the name of an agent, such as `ensemble-bp(0.9)`."""
+    return f"{agent}({float(probability):g})" if str(agent) == "ensemble-bp" else str(agent)
+
+
+def best_scale_on_other_seeds(table: pd.DataFrame, score: str = "nll_joint") -> pd.DataFrame:
+    """Returns, per (setting, agent, seed), the row of the prior scale that is best on the *other* seeds.
+
+    The paper takes the best scale on the seeds that it reports, which favours whoever has more scales to choose from.
+    With one seed there are no others, and its own best is taken.
+    """
+    import pandas as pd
+
+    kept = []
+    for _, rows in table.groupby(["setting", "agent", "num_members"], sort=False):
+        by_scale = rows.pivot_table(index="prior_scale", columns="seed", values=score)
+        for seed in by_scale:
+            others = by_scale.drop(columns=seed) if by_scale.shape[1] > 1 else by_scale
+            scale = others.mean(axis=1).where(by_scale[seed].notna()).idxmin()
+            kept.append(rows[(rows.seed == seed) & (rows.prior_scale == scale)].iloc[:1])
+    return pd.concat(kept, ignore_index=True)
+
+
+def _bandit(tables: Tables) -> pd.DataFrame:
+    """Regret by horizon (the setting) and part of the problems (the seed), each agent as tuned for the horizon."""
+    if not tables.has("bandit/regret_parts.csv"):
+        raise MissingTableError("bandit/regret_parts.csv is not there")
+    table = tables.read("bandit/regret_parts.csv", ("horizon", "agent", "part", "problems", "regret"))
+    table = _finite(table, ("regret",))
+    return table.assign(setting=[f"T{int(horizon)}" for horizon in table.horizon], seed=table.part)
+
+
+def bandit_parts(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Returns regret by horizon, agent and part of the problems, from the rows of the bandit's sweep.
+
+    Rows whose seed is 2^31 or more were tuned on. Each agent has the parameters of lowest tuning regret at the horizon.
+    """
+    import pandas as pd
+
+    from bandit_env import experiment
+
+    rows = [row for row in rows if row.get("members") is None]
+    tuned = pd.DataFrame([row for row in rows if row["seed"] >= 2**31])
+    reported = pd.DataFrame([row for row in rows if row["seed"] < 2**31])
+    if tuned.empty or reported.empty:
+        raise ValueError("Expected rows of tuning and of reported problems. Received: none of one kind")
+    horizon = int(max(reported.horizon))
+    lines = []
+    for mark in sorted(set(reported.horizons[reported.horizon == horizon].iloc[0])):
+        column = f"regret_{mark}"
+        for agent, mine in reported[reported.horizon == horizon].groupby("agent"):
+            keys = mine.parameters.map(str)
+            if agent != experiment.REFERENCE:
+                tries = tuned[(tuned.agent == agent) & (tuned.horizon == horizon)]
+                best = tries.groupby(tries.parameters.map(str))[column].mean().idxmin()
+                mine = mine[keys == best]
+            for row in mine.sort_values("first_problem").to_dict("records"):
+                values = {"part": row["first_problem"], "problems": row["problems"], "regret": row[column]}
+                lines.append({"horizon": mark, "agent": agent, **values})
+    return pd.DataFrame(lines)
+
+
+SOURCES: dict[str, Callable[[Tables], pd.DataFrame]] = {
+    "figure 1, tuned per setting": lambda tables: _figure_1(tables, "best_in_setting"),
+    "figure 1, tuned globally": lambda tables: _figure_1(tables, "best_overall"),
+    "figure 2": lambda tables: _testbed(tables, "figure_2_runs"),
+    "figure 7": lambda tables: _testbed(tables, "figure_7_runs"),
+    "figure 9": lambda tables: _testbed(tables, "figure_2_runs").query("input_dim == 10"),
+    "figure 3": lambda tables: _cifar10(tables, 3),
+    "figure 4": lambda tables: _cifar10(tables, 4, tuned=True),
+    "figure 5": lambda tables: _cifar10(tables, 5, tuned=True),
+    "figure 11": lambda tables: _cifar10(tables, 11),
+    "bandit": _bandit,
+}
+UNIFORM = testbed_runs.UNIFORM

@@ -1,0 +1,291 @@
+"""Draws panels of bars or lines as SVG text: no library, no script, readable as it is.
+
+A panel has series, a series points with intervals. Colours come from the page's style sheet by the number of the series
+in a palette that stays apart for colour-blind readers; markers and dashes tell series apart without colour. Every mark
+carries its value as text, which the page's script shows and steps through.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+WIDTH, HEIGHT = 420, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 14, 46
+
+# Agents have the same colour in every figure; other series take the numbers in turn.
+COLOURS = {
+    "mlp": 0,
+    "vgg": 0,
+    "ensemble-n": 1,
+    "ensemble-p": 2,
+    "ensemble-bp": 3,
+    "ensemble-p-weighted": 4,
+    "ensemble-bp(0.5)": 5,
+    "ensemble-bp(0.75)": 4,
+    "ensemble-bp(0.9)": 3,
+    "lower bound of theorem 1": 0,
+}
+NUM_COLOURS = 6
+_DASHES = ("2 3", "7 3", "", "", "5 2 1 2", "1 2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One value with its interval; ends are NaN where there is none."""
+
+    x: float
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Points of one agent, or of whatever is compared."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    y_label: str
+    series: tuple[Series, ...]
+    kind: Literal["bars", "lines"] = "bars"
+    x_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    reference: float | None = None  # a horizontal line
+    reference_name: str = ""
+    places: tuple[str, ...] = ()  # names of the places 0, 1, ... of the x axis, instead of numbers
+
+
+def colour(name: str, others: Sequence[str] = ()) -> int:
+    """Returns the number of a series' colour."""
+    if name in COLOURS:
+        return COLOURS[name]
+    return (list(others).index(name) + 1) % NUM_COLOURS if name in others else 0
+
+
+def number(value: float) -> str:
+    """Returns a number as short text."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size and size < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+def describe(series: str, point: Point, panel: Panel) -> str:
+    """Returns the text of a mark."""
+    where = ""
+    if panel.kind == "lines":
+        x = panel.places[int(point.x)] if panel.places else number(point.x)
+        where = f", {panel.x_label} = {x}"
+    ends = "" if math.isnan(point.low) else f" [{number(point.low)}, {number(point.high)}]"
+    size = f", n = {point.count:,}" if point.count else ""
+    return f"{series}{where}: {number(point.y)}{ends}{size}"
+
+
+def draw(panel: Panel, alternative: str) -> str:
+    """Returns a panel as an `svg` element whose text alternative is given."""
+    ys = [value for series in panel.series for point in series.points for value in _span(point)]
+    if panel.reference is not None:
+        ys.append(panel.reference)
+    finite = [y for y in ys if math.isfinite(y) and (y > 0 or not panel.log_y)]
+    vertical = _Axis(finite, HEIGHT - _BOTTOM, _TOP, panel.log_y, from_zero=panel.kind == "bars" or not panel.log_y)
+    names = [series.name for series in panel.series]
+    parts = [_grid(vertical, panel)]
+    if panel.kind == "bars":
+        parts += _bars(panel, vertical, names)
+    else:
+        parts += _lines(panel, vertical, names)
+    if panel.reference is not None:
+        y = vertical.place(panel.reference)
+        parts.append(f'<line class="reference" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        if panel.reference_name:
+            name = html.escape(panel.reference_name)
+            parts.append(f'<text class="small" x="{WIDTH - _RIGHT}" y="{y - 4:.1f}" text-anchor="end">{name}</text>')
+    label = html.escape(panel.y_label)
+    middle = (HEIGHT - _BOTTOM + _TOP) / 2
+    parts.append(
+        f'<text class="label" transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{label}</text>'
+    )
+    return (
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(alternative)}">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def _span(point: Point) -> list[float]:
+    return [point.y, *(value for value in (point.low, point.high) if not math.isnan(value))]
+
+
+class _Axis:
+    """Places numbers along an axis, and says where its ticks are."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, log: bool, from_zero: bool):
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        self._log, self._start, self._end = log, start, end
+        if log:
+            low, high = math.log10(low), math.log10(high)
+            pad = 0.05 * (high - low) or 0.5
+            self._low, self._high = low - pad, high + pad
+            self.ticks = self._decades()
+            return
+        if from_zero:
+            low, high = min(0.0, low), max(0.0, high)
+        pad = 0.06 * (high - low) or 1.0
+        self._low = low if low == 0.0 else low - pad
+        self._high = high if high == 0.0 else high + pad
+        step = _nice((self._high - self._low) / 5)
+        first = math.ceil(self._low / step - 1e-9)
+        last = math.floor(self._high / step + 1e-9)
+        self.ticks = [index * step for index in range(first, last + 1)]
+
+    def _decades(self) -> list[float]:
+        first, last = math.floor(self._low), math.ceil(self._high)
+        for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+            made = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+            ticks = [tick for tick in made if self._low <= math.log10(tick) <= self._high]
+            if len(ticks) >= 3:
+                break
+        return ticks[:: max(1, math.ceil(len(ticks) / 7))]
+
+    def place(self, value: float) -> float:
+        """Returns where a value lies on the page; values beyond an end lie at it."""
+        if self._log:
+            value = math.log10(value) if value > 0 else self._low
+        share = (value - self._low) / (self._high - self._low)
+        return self._start + min(1.0, max(0.0, share)) * (self._end - self._start)
+
+
+def _nice(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
+
+
+def _grid(axis: _Axis, panel: Panel) -> str:
+    lines = []
+    for tick in axis.ticks:
+        y = axis.place(tick)
+        lines.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        text = number(0.0 if abs(tick) < 1e-12 else tick)
+        lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+    return "".join(lines)
+
+
+def _bars(panel: Panel, axis: _Axis, names: Sequence[str]) -> list[str]:
+    parts, room = [], (WIDTH - _LEFT - _RIGHT) / max(1, len(panel.series))
+    for index, series in enumerate(panel.series):
+        middle, point = _LEFT + (index + 0.5) * room, series.points[0]
+        top, floor = axis.place(point.y), axis.place(0.0)
+        width = min(64.0, 0.62 * room)
+        tip = html.escape(describe(series.name, point, panel))
+        shape = (
+            f'<rect class="bar" x="{middle - width / 2:.1f}" y="{min(top, floor):.1f}" width="{width:.1f}" '
+            f'height="{abs(floor - top):.1f}"/>'
+        )
+        whisker = _whisker(middle, point, axis, 6.0)
+        parts.append(
+            f'<g class="series c{colour(series.name, names)}" data-series="{html.escape(series.name)}">'
+            f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}{whisker}</g></g>'
+        )
+        short = html.escape(series.name.removeprefix("ensemble-"))
+        parts.append(
+            f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{short}</text>'
+        )
+    return parts
+
+
+def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
+    xs = [point.x for series in panel.series for point in series.points]
+    if panel.places:
+        xs = [-0.3, len(panel.places) - 0.7]
+    across = _Axis(xs, _LEFT + 4, WIDTH - _RIGHT - 4, panel.log_x, from_zero=False)
+    parts = []
+    ticks = range(len(panel.places)) if panel.places else across.ticks
+    for tick in ticks:
+        x = across.place(tick)
+        text = html.escape(panel.places[int(tick)]) if panel.places else number(tick)
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>')
+    label = html.escape(panel.x_label)
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">{label}</text>')
+    for index, series in enumerate(panel.series):
+        shade = colour(series.name, names)
+        # A little apart, so that intervals at one place do not hide each other.
+        shift = 3.0 * (index - (len(panel.series) - 1) / 2)
+        drawn = [point for point in series.points if math.isfinite(point.y) and (point.y > 0 or not panel.log_y)]
+        places = [(across.place(point.x) + shift, vertical.place(point.y), point) for point in drawn]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+        marks = []
+        for x, y, point in places:
+            tip = html.escape(describe(series.name, point, panel))
+            marks.append(
+                f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{_whisker(x, point, vertical, 3.0)}'
+                f"{_marker(x, y, shade)}</g>"
+            )
+        parts.append(
+            f'<g class="series c{shade}" data-series="{html.escape(series.name)}">'
+            f'<polyline class="line" points="{path}" stroke-dasharray="{_DASHES[shade]}"/>{"".join(marks)}</g>'
+        )
+    return parts
+
+
+def _whisker(x: float, point: Point, axis: _Axis, half: float) -> str:
+    if math.isnan(point.low) or math.isnan(point.high):
+        return ""
+    low, high = axis.place(point.low), axis.place(point.high)
+    return (
+        f'<path class="whisker" d="M{x:.1f} {low:.1f}V{high:.1f}M{x - half:.1f} {low:.1f}h{2 * half}'
+        f'M{x - half:.1f} {high:.1f}h{2 * half}"/>'
+    )
+
+
+def _marker(x: float, y: float, shade: int) -> str:
+    shapes = (
+        f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>',
+        f'<rect class="dot" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>',
+        f'<path class="dot" d="M{x:.1f} {y - 5:.1f}l5 9h-10z"/>',
+        f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>',
+        f'<path class="dot" d="M{x:.1f} {y - 6:.1f}l5 6l-5 6l-5-6z"/>',
+        f'<path class="dot" d="M{x - 5:.1f} {y - 4:.1f}h10l-5 9z"/>',
+    )
+    return shapes[shade]
+
+
+def draw_interval(estimate: float, low: float, high: float, region: tuple[float, float], alternative: str) -> str:
+    """Returns a small plot of an interval against the region in which a claim says that it lies."""
+    width, height, pad = 150, 22, 6
+    ends = [value for value in (estimate, low, high, *region, 0.0) if math.isfinite(value)]
+    span = (max(ends) - min(ends)) or 1.0
+    first, last = min(ends) - 0.12 * span, max(ends) + 0.12 * span
+
+    def place(value: float) -> float:
+        share = (min(last, max(first, value)) - first) / (last - first)
+        return pad + share * (width - 2 * pad)
+
+    left, right = place(region[0]), place(region[1])
+    known = math.isfinite(low) and math.isfinite(high)
+    line = f'<path class="whisker" d="M{place(low):.1f} 11H{place(high):.1f}"/>' if known else ""
+    return (
+        f'<svg class="interval" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(alternative)}">'
+        f'<rect class="region" x="{left:.1f}" y="1" width="{max(1.0, right - left):.1f}" height="{height - 2}"/>'
+        f'<path class="zero" d="M{place(0.0):.1f} 1V{height - 1}"/>{line}'
+        f'<circle class="dot" cx="{place(estimate):.1f}" cy="11" r="4"/></svg>'
+    )
