@@ -1,8 +1,8 @@
 """Reproduces the paper: runs its experiments, judges its claims, and writes a report to open in a browser.
 
-`--preset quick` takes about ten minutes on two cores, `standard` hours, `paper` the sizes of the paper. The same command
-continues after Ctrl-C, a crash or a kill, and does not repeat what is complete. A part that fails does not stop the
-others.
+`--preset quick` takes about ten minutes on two cores, `standard` hours, `paper` what the paper's sizes take. The same
+command continues after Ctrl-C, a crash or a kill, and does not repeat what is complete. A part that fails does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ENGINES = ("local", "ray")
 # What a preset asks of the experiments that have sizes of their own.
 _LINEAR = {"quick": "quick", "standard": "full", "paper": "full"}
 _BANDIT = {
-    "quick": "--problems 4000 --tuning-problems 500 --horizon 2000 --part 200 --members".split(),
-    "standard": [],
-    "paper": [],
+    "quick": ("--problems", "4000", "--tuning-problems", "500", "--horizon", "2000", "--part", "200", "--members"),
+    "standard": (),
+    "paper": (),
 }
 _COMPLETE = "complete"
 _PREPARE = "from trainers import cifar10_data; print('CIFAR10:', cifar10_data.prepare_cifar10())"

@@ -1,0 +1,232 @@
+"""Made-up results folders: a world in which every claim of the paper holds, with known effects and a little noise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+
+SEEDS = range(8)
+# Joint KL as a share of the uniform agent's.
+TUNED = {"mlp": 0.9, "ensemble-n": 0.7, "ensemble-p": 0.4, "ensemble-bp": 0.4}
+GLOBAL = {"mlp": 0.9, "ensemble-n": 0.75, "ensemble-p": 0.6, "ensemble-bp": 0.45}
+FLIPPED = {"ensemble-n": 0.6, "ensemble-p": 0.4, "ensemble-bp": 0.3}
+REGRET = {"ensemble-n": 900.0, "ensemble-p": 60.0, "ensemble-p-weighted": 40.0, "ensemble-bp": 25.0}
+CIFAR10 = {
+    "figure_3": {"vgg": (1.4, 20.0), "ensemble-n": (1.2, 15.0), "ensemble-p": (1.2, 9.0)},
+    "figure_4": {
+        "ensemble-n": (1.2, 15.0),
+        "ensemble-p": (1.2, 12.0),
+        "ensemble-bp(0.5)": (1.5, 16.0),
+        "ensemble-bp(0.75)": (1.21, 12.1),
+        "ensemble-bp(0.9)": (1.2, 12.0),
+    },
+    "figure_5": {
+        "ensemble-n": (1.5, 18.0),
+        "ensemble-p": (1.5, 18.0),
+        "ensemble-bp(0.5)": (1.6, 19.0),
+        "ensemble-bp(0.75)": (1.5, 15.0),
+        "ensemble-bp(0.9)": (1.3, 15.0),
+    },
+    "figure_11": {
+        "ensemble-n": (1.3, 16.0),
+        "ensemble-p": (1.25, 14.0),
+        "ensemble-bp(0.5)": (1.2, 13.0),
+        "ensemble-bp(0.9)": (1.1, 11.0),
+    },
+}
+
+
+def write(folder, seeds=SEEDS):
+    """Writes all the tables of a results folder."""
+    chance = np.random.default_rng(0)
+    for part in ("linear", "testbed", "bandit", "cifar10"):
+        (folder / part).mkdir(parents=True)
+    for name, table in {**_linear(), **_testbed(chance, seeds), **_cifar10(chance, seeds)}.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    _regret(chance).to_csv(folder / "bandit" / "regret_parts.csv", index=False)
+    _regret_means().to_csv(folder / "bandit" / "regret.csv", index=False)
+    (folder / "environment.json").write_text(json.dumps({"preset": "quick", "date": "today", "machine": "made up"}))
+    (folder / "times.json").write_text(json.dumps({"linear": 12.3}))
+    return folder
+
+
+def _linear():
+    checks = [
+        {"check": "proposition 1: largest |KL|", "problems": 200, "value": 1e-14},
+        {"check": "proposition 2: largest spread", "problems": 200, "value": 0.0},
+    ]
+    sweep, grid = [], itertools.product((2, 10), (1, 10, 100), (1.0, 1e4), (0.0, 10.0))
+    kls = {"ensemble-n": np.inf, "ensemble-p": 3.0, "ensemble-p-weighted": 0.5, "ensemble-bp": 0.0}
+    for dim, count, condition, strength in grid:
+        for agent, kl in kls.items():
+            kl = kl * (1 + np.log10(condition))
+            sweep.append(
+                {
+                    "setting": f"linear/d{dim}-t{count}-c{condition:g}-h{strength:g}",
+                    "dim": dim,
+                    "num_data": count,
+                    "condition": condition,
+                    "heteroscedasticity": strength,
+                    "problems": 200,
+                    "lower_bound": 0.4 * (1 + np.log10(condition)),
+                    "lower_bound_error": 0.0,
+                    "agent": agent,
+                    **_kl(kl, 0.01),
+                }
+            )
+    finite = [
+        {
+            "agent": agent,
+            "members": count,
+            "problems": 50,
+            **_kl(limit + 10.0 / count, 0.01),
+            "infinite_ensemble": limit,
+        }
+        for agent, limit in (("ensemble-p-weighted", 1.6), ("ensemble-bp", 0.0))
+        for count in (12, 100, 1000)
+    ]
+    joint = [
+        {"agent": agent, "tau": tau, "problems": 50, **_kl(limit * (1 - 1 / tau), 0.01), "coefficient_kl": limit}
+        for agent, limit in (("ensemble-p", 3.0), ("ensemble-p-weighted", 1.6))
+        for tau in (10, 1000)
+    ]
+    joint += [
+        {"agent": "ensemble-n", "tau": t, "problems": 50, **_kl(t, 0.1), "coefficient_kl": np.inf} for t in (10, 1000)
+    ]
+    special = [
+        {"case": "homoscedastic", "quantity": "kl", "num_data": t, "snr": 1.0, "measured": 7.0 / t, "error": 1e-3}
+        for t in (10, 1000)
+    ]
+    for quantity, snr in itertools.product(("kl", "squared wasserstein"), (10.0, 1e6)):
+        special.append(
+            {"case": "high snr", "quantity": quantity, "num_data": 20, "snr": snr, "measured": 0.3 / snr, "error": 1e-9}
+        )
+    tables = {"checks": checks, "sweep": sweep, "finite_ensemble": finite, "predictions": joint, "appendix_b4": special}
+    return {f"linear/{name}": pd.DataFrame(rows) for name, rows in tables.items()}
+
+
+def _kl(value, error):
+    return {"kl": value, "kl_error": error, "kl_low": value - 1.96 * error, "kl_high": value + 1.96 * error}
+
+
+def _row(setting, agent, seed, joint, marginal, hard, *, l2=1.0, scale=0.0):
+    dim, ratio, temperature, flip = setting
+    return {
+        "input_dim": dim,
+        "data_ratio": ratio,
+        "temperature": temperature,
+        "flip": flip,
+        "agent": agent,
+        "num_members": 1 if agent in ("mlp", "uniform") else 10,
+        "l2": l2,
+        "prior_scale": scale,
+        "prior_scaling": "1/sqrt(rho)",
+        "seed": seed,
+        "kl_marginal": 0.5 * hard * marginal,
+        "kl_joint": 5.0 * hard * joint,
+    }
+
+
+def _testbed(chance, seeds):
+    first, grid, second, seventh = [], [], [], []
+    with_prior = ("ensemble-p", "ensemble-bp")
+    for ratio, temperature, seed in itertools.product((1.0, 10.0), (0.01, 0.5), seeds):
+        setting, hard = (100, ratio, temperature, 0.0), chance.uniform(0.9, 1.1)
+        first.append(_row(setting, "uniform", seed, 1.0, 1.0, hard))
+        for scores, scale in ((TUNED, 3.0), (GLOBAL, 1.0)):
+            for agent, joint in scores.items():
+                noise = 1 + chance.normal(0, 0.01, 2)
+                own = scale if agent in with_prior else 0.0
+                decay = 1.0 if scale == 3.0 else 0.3
+                first.append(_row(setting, agent, seed, joint * noise[0], 0.8 * noise[1], hard, l2=decay, scale=own))
+    for ratio, temperature in itertools.product((1.0, 10.0), (0.01, 0.5)):
+        for agent, (scale, decay) in itertools.product(TUNED, ((3.0, 1.0), (1.0, 0.3))):
+            grid.append(
+                {
+                    "setting": f"d100-r{ratio:g}-t{temperature:g}",
+                    "agent": agent,
+                    "l2": decay,
+                    "prior_scale": scale if agent in with_prior else 0.0,
+                    "prior_scaling": "1/sqrt(rho)",
+                    "seeds": 2,
+                    "best_in_setting": scale == 3.0,
+                    "best_overall": scale == 1.0,
+                }
+            )
+    for dim, ratio, seed in itertools.product((2, 10, 100), (1.0, 10.0, 100.0), seeds):
+        setting, hard = (dim, ratio, 0.1, 0.25), chance.uniform(0.9, 1.1)
+        second.append(_row(setting, "uniform", seed, 1.0, 1.0, hard))
+        for agent, joint in FLIPPED.items():
+            gained = 0.15 if agent == "ensemble-bp" and ratio != 10.0 else 0.0  # Gains most at the middle T.
+            noise = 1 + chance.normal(0, 0.01, 2)
+            row = _row(setting, agent, seed, (joint + 0.5 * gained) * noise[0], 0.8 * noise[1], hard)
+            second.append(row)
+    scores = {0.0: 0.99, 1.0: 0.35, 3.0: 0.3, 10.0: 0.36}
+    for ratio, decay, seed in itertools.product((1.0, 100.0), (1.0, 100.0), seeds):
+        setting, hard = (100, ratio, 0.01, 0.0), chance.uniform(0.9, 1.1)
+        if decay == 1.0:
+            seventh.append(_row(setting, "uniform", seed, 1.0, 1.0, 1.0))
+        for scale, joint in scores.items():
+            joint = joint * (1 + chance.normal(0, 0.01))
+            seventh.append(_row(setting, "ensemble-p", seed, joint, 0.8, 1.0, l2=decay, scale=scale))
+    flipped = [
+        {**row, "setting": "d10-r10-t0.1-flip0.25-1-0", "seeds": 2, "best_in_setting": True, "best_overall": False}
+        for row in grid[:2]
+    ]
+    tables = {"figure_1_runs": first, "figure_1_grid": grid, "figure_2_runs": second, "flipped_grid": flipped}
+    tables["figure_7_runs"] = seventh
+    return {f"testbed/{name}": pd.DataFrame(rows) for name, rows in tables.items()}
+
+
+def _cifar10(chance, seeds):
+    tables = {}
+    for name, agents in CIFAR10.items():
+        rows = []
+        scales = {"figure_3": (30.0,), "figure_4": (1.0, 3.0), "figure_5": (0.3, 1.0), "figure_11": (3.0,)}[name]
+        members = {"figure_3": (100,), "figure_11": (3, 30)}.get(name, (10,))
+        counts = (1000,) if name == "figure_5" else (10, 1000)
+        for seed, count, size, (agent, (marginal, joint)) in itertools.product(seeds, counts, members, agents.items()):
+            short, _, rest = agent.partition("(")
+            for scale in scales if short in ("ensemble-p", "ensemble-bp") else (0.0,):
+                worse = 1.0 + 0.3 * (scale not in (0.0, scales[-1]))
+                # Priors help most where data are few.
+                less = 1.0 if short != "ensemble-p" or name != "figure_3" or count == 10 else 1.2
+                hurt = 1.3 if name == "figure_11" and size == 3 and short == "ensemble-bp" else 1.0
+                noise = 1 + chance.normal(0, 0.005, 2)
+                rows.append(
+                    {
+                        "agent": short,
+                        "seed": seed,
+                        "num_train": count,
+                        "num_members": 1 if short == "vgg" else size,
+                        "prior_scale": scale,
+                        "bootstrap_probability": float(rest.rstrip(")")) if rest else 1.0,
+                        "nll_marginal": marginal * hurt * noise[0],
+                        "nll_joint": joint * worse * less * noise[1],
+                        "accuracy": 0.5,
+                        "ece": 0.1,
+                    }
+                )
+        tables[f"cifar10/{name}_runs"] = pd.DataFrame(rows)
+    return tables
+
+
+def _regret(chance):
+    rows = []
+    for part, horizon in itertools.product(range(12), (100, 1000)):
+        for agent, regret in REGRET.items():
+            value = regret * (1 + chance.normal(0, 0.02)) * (horizon / 1000) ** 0.5
+            rows.append({"horizon": horizon, "agent": agent, "part": 100 * part, "problems": 100, "regret": value})
+    return pd.DataFrame(rows)
+
+
+def _regret_means():
+    rows = []
+    for horizon, (agent, regret) in itertools.product((100, 1000), REGRET.items()):
+        gap = regret - REGRET["ensemble-bp"]
+        row = {"horizon": horizon, "agent": agent, "regularizer": 1.0, "prior_scale": 2.0, "regret": regret}
+        rows.append({**row, "standard_error": 0.5, "minus_bp": gap, "minus_bp_95": 1.0 if gap else 0.0})
+    return pd.DataFrame(rows)
