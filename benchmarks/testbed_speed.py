@@ -158,7 +158,7 @@ def scaling(repeats: int) -> None:
     """Cost relative to the default, in units of the matrix product rate: linear in members, steps, batch; not in T.
 
     Training itself does not depend on T, as ensemble-n shows. A prior is evaluated once per example that is read, which
-    with few data is seldom and with many is a third of a training step's FLOPs: what ensemble-bp pays more at T = 10,000
+    with few data is seldom and with many is a third of a step's FLOPs: what ensemble-bp pays more at T = 10,000
     and 100,000 is that evaluation, never more than one per step. From T = steps * batch on, more data cost nothing.
     """
     cases: dict[str, tuple[float, int, int, dict[str, Any]]] = {
