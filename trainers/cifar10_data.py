@@ -180,6 +180,8 @@ def _read_cached(folder: pathlib.Path) -> Arrays:
     copy = folder / "arrays"
     if not copy.is_dir():
         arrays = _read(folder.parent.parent)
+        if copy.is_dir():  # Another process was faster.
+            return arrays
         with contextlib.suppress(OSError), files.atomic_path(copy) as path:
             path.mkdir()
             for split in _SPLITS:

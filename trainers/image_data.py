@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -220,9 +221,21 @@ def _draws(seed: Any, epoch: Any, ids: Any) -> tf.Tensor:
     return bootstrap.uniform(seed, ids, [_FIRST_EPOCH + tf.cast(epoch, tf.int64)], num_streams=4)[:, 0]
 
 
+@functools.cache
+def _order_graph() -> Any:
+    """Compiled once: loops that hold their data ask for an order every few milliseconds."""
+    integers = tf.TensorSpec([], tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64), integers, integers])
+    def order(ids: tf.Tensor, seed: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        return tf.argsort(_draws(seed, epoch, ids)[:, 0], stable=True)
+
+    return order
+
+
 def epoch_order(ids: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """Returns the rows of examples with ids `[n]` in the order of an epoch, as `epoch_dataset` shuffles them."""
-    return np.argsort(_draws(seed, epoch, ids)[:, 0].numpy(), kind="stable")
+    return _order_graph()(np.asarray(ids, np.int64), seed, epoch).numpy().astype(np.int64)
 
 
 def augment_images(images: tf.Tensor, ids: tf.Tensor, *, seed: Any, epoch: Any) -> tf.Tensor:
@@ -278,7 +291,7 @@ def epochs_dataset(
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         rows = tf.range(len(data))
         if shuffle:
-            rows = tf.argsort(_draws(seed, epoch, ids)[:, 0], stable=True)
+            rows = _order_graph()(ids, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size, drop_remainder)
         return batches.map(lambda rows: (epoch, rows))
 
