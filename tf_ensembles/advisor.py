@@ -92,9 +92,10 @@ class Confidence:
 class BootstrapDiagnosis:
     """Whether bootstrapping helps here. Differences are with minus without, in nats per tau labels: below 0 it helps.
 
-    The paper's message is that bootstrapping pays where the signal-to-noise ratio differs between inputs. `noisy` and
-    `quiet` are the difference on the halves of the validation split with the higher and the lower label noise, as the
-    members see it (their mean entropy), and `noise` its 10% and 90% quantiles over examples, in nats.
+    The paper's message is that bootstrapping pays where the signal-to-noise ratio differs between inputs. `noise` has
+    the 10% and 90% quantiles over examples of the label noise that members see, their mean entropy in nats; `noisy` and
+    `quiet` are the difference on the half of the validation split where they see more of it, and on the other. Members
+    that fit noise do not see it: a gain on the quiet half may mean just that.
     """
 
     verdict: Verdict
@@ -379,7 +380,7 @@ def _told(diagnosis: BootstrapDiagnosis) -> Iterator[str]:
         return
     yield f"bootstrap {diagnosis.law}, {diagnosis.verdict}: joint NLL with minus without {diagnosis.difference}"
     if diagnosis.noisy is not None and diagnosis.quiet is not None:
-        yield f"  on the half with noisier labels {diagnosis.noisy}, on the other {diagnosis.quiet}"
+        yield f"  on the half where members see more label noise {diagnosis.noisy}, on the other {diagnosis.quiet}"
 
 
 def _line(row: Row, chosen: Row) -> str:
