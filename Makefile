@@ -1,6 +1,7 @@
 # make reproduce   set up the environment if need be, run the experiments, end with a table
 # make test        set up the environment if need be, lint, check types, run the tests
 # make lint        lint and types only
+# make docs        build the documentation into build/site
 # make clean       remove the environment and caches; results stay
 
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 # Named by the content of what decides the environment: nothing is reinstalled while that is the same.
 STAMP := $(VENV)/installed-$(shell cat setup.cfg pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: reproduce test lint clean
+.PHONY: reproduce test lint docs clean
 .DEFAULT_GOAL := reproduce
 
 reproduce: $(STAMP)
@@ -21,6 +22,10 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
 
 $(STAMP):
 	@for python in $(PYTHON) python3.11 python3 python; do \

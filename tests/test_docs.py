@@ -1,0 +1,122 @@
+"""The documentation: tutorials run, commands on its pages exist, the site builds, and needs no network."""
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from trainers import cli
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+
+
+def blocks(path, language):
+    """Yields (line number, text) of the code blocks in a language."""
+    for match in re.finditer(rf"^```{language}\n(.*?)^```", path.read_text(), flags=re.DOTALL | re.MULTILINE):
+        yield path.read_text()[: match.start()].count("\n") + 1, match.group(1)
+
+
+@pytest.mark.parametrize("path", [*TUTORIALS, DOCS / "index.md"], ids=lambda path: path.stem)
+def test_python_blocks_run(path, tmp_path, monkeypatch):
+    """One after the other, in one namespace, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "tutorial"}
+    found = list(blocks(path, "python"))
+    assert found
+    for line, text in found:
+        # Line numbers of tracebacks are those of the page.
+        exec(compile("\n" * line + text, str(path), "exec"), namespace)
+
+
+def command_lines(path):
+    """Yields the `tf-ensembles` command lines of a page's shell blocks, as lists of words."""
+    for _, text in blocks(path, "bash"):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["tf-ensembles"]:
+                yield words[1:]
+
+
+LINES = [(path, words) for path in PAGES for words in command_lines(path)]
+
+
+@pytest.mark.parametrize(("path", "words"), LINES, ids=[" ".join(words) for _, words in LINES])
+def test_shell_lines_are_what_the_command_takes(path, words):
+    command, *arguments = words
+    module = importlib.import_module(cli.COMMANDS[command].module)
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    try:
+        parser.parse_args(arguments)
+    except SystemExit:
+        pytest.fail(f"{path.relative_to(ROOT)}: tf-ensembles {command} does not take {' '.join(arguments)}")
+
+
+def test_the_shell_lines_were_found():
+    assert {words[0] for _, words in LINES} >= {"sweep", "reproduce", "bandit", "export"}
+
+
+def test_every_command_is_explained():
+    page = (DOCS / "command-line.md").read_text()
+    assert not [name for name in cli.COMMANDS if f"`tf-ensembles {name}`" not in page]
+
+
+def test_every_public_name_is_in_the_api_reference():
+    import tf_ensembles as tfe
+
+    text = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    whole_modules = re.findall(r"^::: ([\w.]+)\n    options:\n      show_root_heading: false", text, flags=re.MULTILINE)
+    missing = []
+    for name in tfe.__all__:
+        if name.startswith("__"):
+            continue
+        value = getattr(tfe, name)
+        home = value.__name__ if inspect.ismodule(value) else value.__module__
+        if home not in whole_modules and f"::: {home}.{name}\n" not in text:
+            missing.append(name)
+    assert not missing
+
+
+def test_images_have_a_text_that_says_what_they_show():
+    for path in PAGES:
+        for text in re.findall(r"!\[(.*?)\]\(", path.read_text(), flags=re.DOTALL):
+            assert len(text) > 40, (path, text)
+
+
+def test_relative_links_lead_to_files():
+    """As the repository is browsed; the site's own check is below."""
+    for path in PAGES:
+        prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
+            assert (path.parent / target).resolve().exists(), (path, target)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="MkDocs is not installed: pip install '.[docs]'")
+def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        text = page.read_text()
+        # What a browser loads by itself; links that a reader may follow are another matter.
+        loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\bsrc="([^"]+)"', text)
+        loaded += re.findall(r'<link[^>]*\brel="(?:stylesheet|icon|preload)"[^>]*\bhref="([^"]+)"', text)
+        loaded += re.findall(r'<link[^>]*\bhref="([^"]+)"[^>]*\brel="(?:stylesheet|icon|preload)"', text)
+        assert loaded
+        assert not [address for address in loaded if re.match(r"(https?:)?//", address)], page
+        for address in loaded:
+            assert (page.parent / address.split("?")[0].split("#")[0]).resolve().exists() or page.stem == "404", address
