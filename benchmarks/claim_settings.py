@@ -88,8 +88,11 @@ def _testbed(source: str, grid: str | None) -> Callable[[Tables], dict[str, str]
 
 def _complete_seeds(table: pd.DataFrame) -> int:
     """How many seeds have every setting and agent that there is."""
-    counts = table.groupby("seed").apply(lambda rows: len(rows[["setting", "agent"]].drop_duplicates()))
-    return int((counts == counts.max()).sum())
+    found: dict[object, set[tuple[object, object]]] = {}
+    for seed, setting, agent in zip(table.seed, table.setting, table.agent, strict=True):
+        found.setdefault(seed, set()).add((setting, agent))
+    most = max(map(len, found.values()))
+    return sum(len(pairs) == most for pairs in found.values())
 
 
 def _cifar10(source: str) -> Callable[[Tables], dict[str, str]]:

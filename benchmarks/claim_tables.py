@@ -116,16 +116,18 @@ def best_scale_on_other_seeds(table: pd.DataFrame, score: str = "nll_joint") -> 
     The paper takes the best scale on the seeds that it reports, which favours whoever has more scales to choose from.
     With one seed there are no others, and its own best is taken.
     """
-    import pandas as pd
-
+    groups: dict[Any, dict[Any, dict[Any, tuple[float, int]]]] = {}  # by agent and setting, seed, scale: score, place
+    columns = [table[name].tolist() for name in ("setting", "agent", "num_members", "seed", "prior_scale", score)]
+    for place, (setting, agent, members, seed, scale, value) in enumerate(zip(*columns, strict=True)):
+        groups.setdefault((setting, agent, members), {}).setdefault(seed, {}).setdefault(scale, (value, place))
     kept = []
-    for _, rows in table.groupby(["setting", "agent", "num_members"], sort=False):
-        by_scale = rows.pivot_table(index="prior_scale", columns="seed", values=score)
-        for seed in by_scale:
-            others = by_scale.drop(columns=seed) if by_scale.shape[1] > 1 else by_scale
-            scale = others.mean(axis=1).where(by_scale[seed].notna()).idxmin()
-            kept.append(rows[(rows.seed == seed) & (rows.prior_scale == scale)].iloc[:1])
-    return pd.concat(kept, ignore_index=True)
+    for seeds in groups.values():
+        for seed, own in seeds.items():
+            others = [found for other, found in seeds.items() if other != seed] or [own]
+            seen = {scale: [found[scale][0] for found in others if scale in found] for scale in sorted(own)}
+            means = {scale: sum(values) / len(values) for scale, values in seen.items() if values}
+            kept.append(own[min(means, key=means.__getitem__) if means else min(own)][1])
+    return table.iloc[sorted(kept)]
 
 
 def _bandit(tables: Tables) -> pd.DataFrame:

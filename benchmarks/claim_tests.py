@@ -149,14 +149,32 @@ class Agents:
 
 def paired(table: pd.DataFrame, score: str, first: str, second: str) -> tuple[Any, Any]:
     """Returns two agents' scores by seed, averaged over settings, of the seeds that have both in every setting."""
-    both = table[table.agent.isin([first, second])]
-    absent = [name for name in (first, second) if name not in set(both.agent)]
+    found = by_seed(table[table.agent.isin([first, second])], score)
+    absent = [name for name in (first, second) if name not in found]
     if absent:
         raise claim_tables.MissingTableError(f"no rows of {', '.join(absent)}")
-    seeds = statistics.by_seed(both, score)
-    if seeds.empty or not {first, second} <= set(seeds):
+    if not len(found[first]):
         raise claim_tables.MissingTableError(f"no seed has all runs of {first} and {second}")
-    return seeds[first].to_numpy(), seeds[second].to_numpy()
+    return found[first].to_numpy(), found[second].to_numpy()
+
+
+def by_seed(table: pd.DataFrame, score: str, columns: str = "agent") -> dict[Any, pd.Series[float]]:
+    """Returns what `statistics.by_seed` does, by column, many times faster: a report asks for it hundreds of times."""
+    import pandas as pd
+
+    cells: dict[Any, dict[Any, list[float]]] = {}
+    settings: dict[tuple[Any, Any], set[Any]] = {}
+    asked = [table[name].tolist() for name in (columns, "seed", "setting", score)]
+    for name, seed, setting, value in zip(*asked, strict=True):
+        cells.setdefault(name, {}).setdefault(seed, []).append(value)
+        settings.setdefault((name, seed), set()).add(setting)
+    total = len(set(asked[2]))
+    seeds = sorted({seed for found in cells.values() for seed in found})
+    kept = [seed for seed in seeds if all(len(settings.get((name, seed), ())) == total for name in cells)]
+    return {
+        name: pd.Series([sum(cells[name][seed]) / len(cells[name][seed]) for seed in kept], kept, dtype=float)
+        for name in sorted(cells)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +216,8 @@ class GainAlong:
 
     def _gain(self, table: pd.DataFrame, values: Sequence[float]) -> pd.Series[float]:
         rows = table[table[self.along].isin(values) & table.agent.isin([self.first, self.second])]
-        seeds = statistics.by_seed(rows, self.score)
-        if seeds.empty or not {self.first, self.second} <= set(seeds):
+        seeds = by_seed(rows, self.score)
+        if not {self.first, self.second} <= set(seeds) or not len(seeds[self.first]):
             raise claim_tables.MissingTableError(f"no seed has all runs of {self.first} and {self.second}")
         gains = seeds[self.second] - seeds[self.first]
         return gains / seeds[self.second].mean() if self.relative else gains
@@ -248,9 +266,9 @@ class PriorScale:
             raise claim_tables.MissingTableError(f"no rows with weight decay {self.l2:g}")
         if self.kind == "zero is uniform":
             table = table[table.data_ratio == table.data_ratio.min()]
-        scales = statistics.by_seed(table, "kl_joint", columns="prior_scale")
+        scales = by_seed(table, "kl_joint", columns="prior_scale")
         needed = {0.0} if self.kind == "zero is uniform" else {0.0, self.right}
-        if scales.empty or not needed <= set(scales):
+        if not needed <= set(scales) or not len(scales[0.0]):
             raise claim_tables.MissingTableError("no seed has all prior scales")
         if self.kind == "zero is uniform":
             count = round(float((table.input_dim * table.data_ratio).iloc[0]))

@@ -88,11 +88,19 @@ def evaluate(folder: str | os.PathLike[str] | Tables, wanted: Iterable[str] | No
     """Returns the result of every claim, or of those whose ids are wanted, from the tables of a results folder."""
     tables = folder if isinstance(folder, Tables) else Tables(folder)
     ids = None if wanted is None else set(wanted)
-    return [judge(claim, tables) for claim in CLAIMS if ids is None or claim.id in ids]
+    settings: dict[str, tuple[claim_settings.Row, ...]] = {}
+    results = []
+    for claim in CLAIMS:
+        if ids is None or claim.id in ids:
+            result = judge(claim, tables)
+            if result.effects and claim.figure not in settings:
+                settings[claim.figure] = claim_settings.compare(claim.figure, tables)
+            results.append(dataclasses.replace(result, settings=settings.get(claim.figure, ())))
+    return results
 
 
 def judge(claim: Claim, tables: Tables) -> Result:
-    """Returns what the tables say about one claim."""
+    """Returns what the tables say about one claim; its settings are left out."""
     try:
         effects = tuple(claim.test(tables))
         note = claim.test.note(tables) if hasattr(claim.test, "note") else ""
@@ -102,7 +110,7 @@ def judge(claim: Claim, tables: Tables) -> Result:
         # A table that was cut or edited must not take the other claims' verdicts with it.
         return Result(claim, NOT_MEASURED, (), f"{claim.table} cannot be read: {' '.join(str(error).split())}", "", ())
     verdict, reason = _decide(claim, effects)
-    return Result(claim, verdict, effects, reason, note, claim_settings.compare(claim.figure, tables))
+    return Result(claim, verdict, effects, reason, note, ())
 
 
 def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import claim_tables, claim_tests, claims, report_content, report_html, report_markdown, report_svg
 from benchmarks.claim_tables import Tables
-from benchmarks.statistics import Interval, by_seed
+from benchmarks.statistics import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,9 +106,9 @@ def _score_pairs(source: str, first: Tables, second: Tables) -> Iterator[ScorePa
     agents = [agent for agent in dict.fromkeys(tables[0].agent) if agent in set(tables[1].agent)]
     for score in _SCORES[source]:
         for agent in agents:
-            seeds = [by_seed(table[table.agent == agent], score) for table in tables]
-            if all(len(one) and agent in one for one in seeds):
-                yield _score_pair(source, score, agent, seeds[0][agent], seeds[1][agent])
+            one, two = (claim_tests.by_seed(table[table.agent == agent], score)[agent] for table in tables)
+            if len(one) and len(two):
+                yield _score_pair(source, score, agent, one, two)
 
 
 def _score_pair(source: str, score: str, agent: str, one: pd.Series[float], two: pd.Series[float]) -> ScorePair:

@@ -9,11 +9,13 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 from typing import Any
 
 from benchmarks import claim_settings, claims, report_figures, report_svg
 from benchmarks.claim_tables import Tables
 
+PRESETS = ("quick", "standard", "paper")
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
@@ -72,11 +74,13 @@ def collect(folder: str | os.PathLike[str]) -> Report:
 
 
 def _fill(command: str, environment: dict[str, str], folder: pathlib.Path) -> str:
+    """Returns a command for a shell; what a file says about its making enters it quoted, and on one line."""
     preset = environment.get("preset", "standard")
+    preset = preset if preset in PRESETS else "standard"
+    asked = " ".join(map(shlex.quote, environment.get("bandit", "").split()))
     linear = "quick" if preset == "quick" else "full"
-    return command.format(preset=preset, linear=linear, output=folder, bandit=environment.get("bandit", "")).replace(
-        "  ", " "
-    )
+    output = shlex.quote(" ".join(str(folder).split()))
+    return " ".join(command.format(preset=preset, linear=linear, output=output, bandit=asked).split())
 
 
 def describe_environment(**facts: str) -> dict[str, str]:

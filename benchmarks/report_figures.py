@@ -92,11 +92,11 @@ def _relative(table: pd.DataFrame, score: str, agents: Sequence[str], base: str)
 
 
 def _means(table: pd.DataFrame, score: str, agents: Sequence[str]) -> tuple[Series, ...]:
-    seeds = statistics.by_seed(table[table.agent.isin(list(agents))], score)
+    seeds = claim_tests.by_seed(table[table.agent.isin(list(agents))], score)
     return tuple(
-        Series(agent, (_point(0.0, claim_tests.mean_interval(seeds[agent].to_numpy())),))
+        Series(agent, (_point(0.0, claim_tests.mean_interval(seeds[agent])),))
         for agent in agents
-        if agent in seeds and len(seeds)
+        if agent in seeds and len(seeds[agent])
     )
 
 
@@ -105,9 +105,9 @@ def _along(table: pd.DataFrame, score: str, agents: Sequence[str], column: str) 
     for agent in (name for name in agents if name in set(table.agent)):
         points = []
         for value, rows in table[table.agent == agent].groupby(column):
-            seeds = statistics.by_seed(rows, score)
+            seeds = claim_tests.by_seed(rows, score)[agent]
             if len(seeds):
-                points.append(_point(float(str(value)), claim_tests.mean_interval(seeds[agent].to_numpy())))
+                points.append(_point(float(str(value)), claim_tests.mean_interval(seeds)))
         lines.append(Series(agent, tuple(points)))
     return tuple(lines)
 
@@ -162,9 +162,11 @@ def _figure_7(tables: Tables) -> list[Panel]:
     for l2, how in ((1.0, "weight decay of the public code"), (100.0, "weight decay of the paper's text")):
         lines = []
         for ratio, rows in table[table.l2 == l2].groupby("data_ratio"):
-            seeds = statistics.by_seed(rows, "kl_joint", columns="prior_scale")
+            seeds = claim_tests.by_seed(rows, "kl_joint", columns="prior_scale")
             points = [
-                _point(scales.index(scale), claim_tests.mean_interval(seeds[scale].to_numpy())) for scale in seeds
+                _point(scales.index(scale), claim_tests.mean_interval(found))
+                for scale, found in seeds.items()
+                if len(found)
             ]
             count = round(float(rows.input_dim.iloc[0]) * float(str(ratio)))
             lines.append(Series(f"T = {count:,}", tuple(points)))

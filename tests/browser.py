@@ -126,6 +126,8 @@ class Browser:
         """Scrolls to an element and returns the middle of its box."""
         place = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
         self.run(f"{place}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        # A page is told of scrolling in the next frame.
+        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         box = f"(r => [r.left + r.width / 2, r.top + r.height / 2])({place}.getBoundingClientRect())"
         return self.run(box)
 
@@ -149,9 +151,11 @@ class Browser:
         """Types text where the focus is."""
         self.call("Input.insertText", text=text)
 
-    def screenshot(self, path, whole=True):
-        """Writes a picture of the page, or of what is in view."""
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+    def screenshot(self, path, top=0, height=3000):
+        """Writes a picture of a stretch of the page."""
+        width, end = self.run("[innerWidth, document.documentElement.scrollHeight]")
+        part = {"x": 0, "y": top, "width": width, "height": min(height, end - top), "scale": 1}
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=part)["data"]
         pathlib.Path(path).write_bytes(base64.b64decode(data))
 
     def complaints(self):

@@ -245,6 +245,17 @@ def test_prior_scales_are_chosen_on_other_seeds():
     assert list(chosen.nll_joint) == [5.0, 9.0, 9.0]
 
 
+def test_seeds_are_averaged_as_elsewhere(world):
+    from benchmarks import statistics
+
+    table = claim_tables.Tables(world).source("figure 2").iloc[:-1]  # The last seed lacks a run.
+    expected = statistics.by_seed(table, "kl_joint")
+    found = claim_tests.by_seed(table, "kl_joint")
+    assert list(found) == list(expected)
+    for agent, values in found.items():
+        pd.testing.assert_series_equal(values, expected[agent], check_names=False)
+
+
 def test_parts_of_the_bandit_add_up_to_its_table():
     from bandit_env import experiment, tables
 
