@@ -29,6 +29,7 @@ COMMANDS = {
     "linear": Command("Bayesian linear regression: the exact theory, its figures and tables", "benchmarks.linear"),
     "testbed": Command("train agents on Neural Testbed problems and score their joint predictions", "trainers.testbed"),
     "bandit": Command("Thompson sampling on the heteroscedastic linear bandit", "bandit_env.command"),
+    "cifar10": Command("train, score and export an ensemble of VGGs on CIFAR10", "trainers.cifar10"),
     "sweep": Command(
         "resumable sweeps over agents, problems and seeds, and the figures they make", "trainers.sweep_command"
     ),

@@ -227,7 +227,7 @@ class MemberFiles:
 
 
 def read_configs(root: str | os.PathLike[str]) -> list[MemberConfig]:
-    """Returns the configurations of all members of a store, by ensemble seed and member; unreadable ones are left out."""
+    """Returns the configurations of all members of a store, by seed and member; unreadable ones are left out."""
     configs = []
     for path in sorted(pathlib.Path(root).glob(f"*/{CONFIG}")):
         with contextlib.suppress(*_DAMAGE, TypeError):

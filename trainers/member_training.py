@@ -152,9 +152,12 @@ class _Engine:
                 variable.assign(value)
 
     def weights(self) -> member_store.Arrays:
-        """Returns the variables of the model and of its prior."""
+        """Returns the variables of the model and of its prior, and what images they take."""
         prior = [] if self.prior is None else self.prior.variables
         return {
+            "input_shape": np.asarray(self.shape.input_shape),
+            "mean": np.asarray(self.shape.mean),
+            "std": np.asarray(self.shape.std),
             **member_store.pack(_values(self.model.variables), "model"),
             **member_store.pack(_values(prior), "prior"),
         }
@@ -286,7 +289,7 @@ def train(
         store: the folder of all members. Processes of one multi-worker training must share it.
         strategy: by default one device.
         keep_weights: whether to keep the variables of the finished member.
-        checkpoint_seconds: how often to write a checkpoint; 0: after every call of the graph.
+        checkpoint_seconds: how often to write a checkpoint at most; 0: at the end of every epoch, at least.
         progress: called with the steps made so far and the last loss.
 
     Raises:
@@ -296,7 +299,7 @@ def train(
         raise ValueError(f"Expected {config.num_train} training examples. Received: {len(train_data)}")
     chosen = tf.distribute.get_strategy() if strategy is None else strategy
     files = member_store.MemberFiles(store, config)
-    writes = _is_chief(chosen)
+    writes = is_chief(chosen)
     # Other workers than the chief only read: the chief holds the lock for all.
     with files.locked() if writes else contextlib.nullcontext():
         result = files.result()
@@ -375,6 +378,8 @@ class _Training:
         while self._step < config.num_steps:
             started = time.monotonic()
             count = min(engine.steps_per_call, config.num_steps - self._step)
+            if not checkpoint_seconds:
+                count = min(count, config.steps_per_epoch - self._step % config.steps_per_epoch)
             losses = engine.steps(self._tensors, *self._plan(count), *constants).numpy()
             self._advance(losses)
             if not np.isfinite(losses).all():
@@ -429,7 +434,8 @@ class _Training:
 
     def _give_up(self, losses: NDArray[np.float32]) -> None:
         step = self._step - len(losses) + int(np.argmin(np.isfinite(losses)))
-        reason = f"diverged: the loss of epoch {step // self._config.steps_per_epoch + 1} is {losses[~np.isfinite(losses)][0]}"
+        epoch, loss = step // self._config.steps_per_epoch + 1, losses[~np.isfinite(losses)][0]
+        reason = f"diverged: the loss of epoch {epoch} is {loss}"
         if self._files is not None:
             self._files.begin()
             self._files.fail(step, reason)
@@ -454,7 +460,10 @@ class _Training:
             "test_accuracy": float(np.mean(logits.argmax(axis=1) == test_data.labels)),
         }
         if self._files is not None:
-            self._files.finish(result, logits, test_data.labels, self._engine.weights() if keep_weights else None)
+            weights = self._engine.weights() if keep_weights else None
+            if weights is not None:
+                weights["pixels_are_bytes"] = np.asarray(self._data.images.dtype == np.uint8)
+            self._files.finish(result, logits, test_data.labels, weights)
         return result
 
 
@@ -499,7 +508,7 @@ def _num_workers(strategy: tf.distribute.Strategy) -> int:
     return len(resolver.cluster_spec().as_dict().get("worker", [0])) if is_multi_worker else 1
 
 
-def _is_chief(strategy: tf.distribute.Strategy) -> bool:
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes files."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return True

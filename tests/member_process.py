@@ -1,0 +1,82 @@
+"""Trains members in a process of its own: `python -m tests.member_process --help`."""
+
+import argparse
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+
+
+def make_data(count, seed=0, num_classes=3):
+    from trainers import image_data
+
+    draws = np.random.default_rng(seed)
+    labels = draws.integers(num_classes, size=count)
+    images = draws.normal(100, 40, (count, 8, 8, 3)) + 30 * labels[:, None, None, None]
+    return image_data.make_data(images.clip(0, 255).astype(np.uint8), labels, num_classes)
+
+
+def make_config(member=0, **overrides):
+    from trainers.member_config import MemberConfig
+
+    fields = {
+        "num_train": 32,
+        "width": 0.05,
+        "prior_scale": 2.0,
+        "bootstrap_probability": 0.75,
+        "weight_decay": 0.2,
+        "learning_rate": 0.002,
+        "epochs": 8,
+        "batch_size": 16,
+        "member": member,
+    }
+    return MemberConfig(**{**fields, **overrides})
+
+
+class Killer:
+    """Kills this very process, as kill -9 does, a random number of steps and milliseconds from its start."""
+
+    def __init__(self, seed):
+        draws = random.Random(seed)
+        self.steps, self.delay = draws.randrange(100), draws.uniform(0.0, 0.1)
+        self.seen = self.last = 0
+
+    def __call__(self, step, loss):
+        self.seen += step - self.last if step > self.last else step
+        self.last = step
+        if self.seen > self.steps:
+            threading.Timer(self.delay, os.kill, [os.getpid(), signal.SIGKILL]).start()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("--strategy", default="cpu")
+    parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--logical-cpus", type=int)
+    parser.add_argument("--kill", type=int, metavar="SEED")
+    args = parser.parse_args()
+    import tensorflow as tf
+
+    from trainers import member_training, strategies
+
+    if args.logical_cpus:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        pieces = [tf.config.LogicalDeviceConfiguration()] * args.logical_cpus
+        tf.config.set_logical_device_configuration(cpu, pieces)
+    strategy = strategies.make_strategy(args.strategy)
+    print(strategies.describe(strategy, 16), flush=True)
+    killer = None if args.kill is None else Killer(args.kill)
+    train, test = make_data(32), make_data(40, seed=1)
+    for member in range(args.members):
+        config = make_config(member, epochs=args.epochs)
+        # A checkpoint after every call of the graph: a kill finds something to continue from.
+        options = {"strategy": strategy, "checkpoint_seconds": 0.0, "progress": killer}
+        member_training.train(config, train, test, args.store, **options)
+
+
+if __name__ == "__main__":
+    main()
