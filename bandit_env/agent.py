@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import draws, law, problems, rollout
+from bandit_env import draws, law, problems, simulation
 from bandit_env import experience as experience_lib
 from bandit_env import policy as policy_lib
 from bandit_env.parameters import AgentParameters, make_loss
@@ -19,7 +19,22 @@ legacy_keras.import_tf_agents()
 from tf_agents.agents import tf_agent  # noqa: E402
 
 
-class EnsembleThompsonAgent(tf_agent.TFAgent):
+class ThompsonAgent(tf_agent.TFAgent):
+    """What all ensembles share as agents: one policy to act and to collect, and data with the ids of its decisions."""
+
+    def __init__(self, policy: policy_lib.ThompsonPolicy) -> None:
+        super().__init__(
+            policy.time_step_spec,
+            policy.action_spec,
+            policy,
+            policy,
+            train_sequence_length=None,
+            training_data_spec=experience_lib.training_spec(policy),
+            train_step_counter=tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
+        )
+
+
+class EnsembleThompsonAgent(ThompsonAgent):
     """Thompson sampling with the linear ensembles of the paper's Table 2.
 
     Rewards are linear in the features that the policy reads: global ones, then the arm's. With `num_members=None` the
@@ -67,7 +82,7 @@ class EnsembleThompsonAgent(tf_agent.TFAgent):
         anchors = None
         if num_members is not None:
             rows = tf.range(first_problem, first_problem + num_problems, dtype=tf.int64)
-            anchors = rollout.initial_anchors(num_members, rows, dim, loss.anchor_scale, seed)
+            anchors = simulation.initial_anchors(num_members, rows, dim, loss.anchor_scale, seed)
         start = law.initial_sums(dim, num_problems, loss.regularizer, anchors)
         self._sums = law.Sums(
             tf.Variable(start.precision, trainable=False, name="precision"),
@@ -84,15 +99,7 @@ class EnsembleThompsonAgent(tf_agent.TFAgent):
             seed,
             first_problem,
         )
-        super().__init__(
-            time_step_spec,
-            action_spec,
-            policy,
-            policy,
-            train_sequence_length=None,
-            training_data_spec=experience_lib.training_spec(policy),
-            train_step_counter=tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
-        )
+        super().__init__(policy)
         self._add = tf.function(self._added, jit_compile=True, autograph=False)
 
     @property

@@ -76,15 +76,16 @@ def write(settings: experiment.Settings, rows: experiment.Rows, folder: pathlib.
     from bandit_env import figures, tables
     from tf_ensembles import files
 
-    table = tables.regret_table(settings, rows)
-    written = {"regret.csv": table}
+    written = {"regret.csv": tables.regret_table(settings, rows)}
     for horizon in sorted({h for h in (1000, settings.horizon) if h <= settings.horizon}):
         figures.plot_regret(settings, rows, horizon, figures.F6, folder / f"f6_horizon_{horizon}.png")
         figures.plot_regret(settings, rows, horizon, figures.F12, folder / f"f12_horizon_{horizon}.png")
     if settings.members:
         written["members.csv"] = tables.members_table(settings, rows)
-        figures.plot_members(written["members.csv"], folder / "members.png")
+        figures.plot_members(written["members.csv"], settings.num_problems, folder / "members.png")
+    shown = [content.to_string(index=False, float_format="%.3g") for content in written.values()]
+    written["regret_runs.csv"] = tables.runs_table(settings, rows)
     for name, content in written.items():
         with files.atomic_path(folder / name) as temporary:
-            content.to_csv(temporary, index=False, float_format="%.5g")
-    return [*(content.to_string(index=False, float_format="%.3g") for content in written.values()), f"in {folder}"]
+            content.to_csv(temporary, index=False, float_format="%.5g" if name != "regret_runs.csv" else "%.9g")
+    return [*shown, f"in {folder}"]

@@ -6,9 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bandit_env import draws, rollout
+from bandit_env import draws, simulation
 from bandit_env import experience as experience_lib
 from bandit_env import policy as policy_lib
+from bandit_env.agent import ThompsonAgent
 from tf_ensembles import legacy_keras
 from tf_ensembles.ensemble import Ensemble
 from tf_ensembles.example_ids import with_ids
@@ -43,13 +44,13 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
 
     def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         predicted = tf.transpose(self.predict(features), [0, 2, 1])
-        member = rollout.pick_members(draws.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
+        member = simulation.pick_members(draws.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
         # A logit and its probability have the same order, so binary rewards need nothing more.
         action = tf.argmax(tf.gather(predicted, member, batch_dims=1), axis=-1, output_type=tf.int32)
         return action, tf.gather(features, action, batch_dims=1)
 
 
-class NeuralThompsonAgent(tf_agent.TFAgent):
+class NeuralThompsonAgent(ThompsonAgent):
     """Thompson sampling with an ensemble of neural networks, trained on what a replay buffer gives.
 
     Members map the features of one action to one output: its reward, or the logit of a binary reward. Per-arm
@@ -72,16 +73,7 @@ class NeuralThompsonAgent(tf_agent.TFAgent):
             raise ValueError(f"Expected a tfe.Ensemble that has been compiled. Received: {ensemble!r}")
         self.ensemble = ensemble
         self._binary = ensemble.kind.value == "binary_logits"
-        policy = NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, seed)
-        super().__init__(
-            time_step_spec,
-            action_spec,
-            policy,
-            policy,
-            train_sequence_length=None,
-            training_data_spec=experience_lib.training_spec(policy),
-            train_step_counter=tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
-        )
+        super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, seed))
 
     def _train(self, experience: Any, weights: Any = None) -> Any:
         if not tf.executing_eagerly():

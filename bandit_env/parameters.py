@@ -49,6 +49,10 @@ class Loss:
     target_noise: Array  # sigma_hat, the standard deviation of the noise on members' targets, [J, N]
     spread: Spread
 
+    def part(self, rows: Array) -> Loss:
+        """Returns the loss of some of the problems."""
+        return dataclasses.replace(self, weight=self.weight[rows], target_noise=self.target_noise[rows])
+
 
 def make_loss(
     agent: LinearAgent | str, noise_variance: Array, prior_scale: float, parameters: AgentParameters | None = None

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import draws, law, rollout
+from bandit_env import draws, law, simulation
 from bandit_env.parameters import Spread
 from tf_ensembles import legacy_keras
 from tf_ensembles.linear_input import DTYPE, Tensor
 
 legacy_keras.import_tf_agents()
 
+import tensorflow_probability as tfp  # noqa: E402
 from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
 from tf_agents.policies import tf_policy  # noqa: E402
 from tf_agents.trajectories import policy_step  # noqa: E402
@@ -94,10 +95,23 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         return policy_step.PolicyStep(action, policy_state, info)
 
     def _distribution(self, time_step: Any, policy_state: Any) -> Any:
-        # A distribution object in a SavedModel would need TensorFlow Probability wherever the policy is loaded.
-        raise NotImplementedError(
-            "Expected a call of action(): Thompson sampling draws actions, it has no law of them."
-        )
+        # As TF-Agents' own Thompson sampling: a decision is drawn here, and the distribution is all at it.
+        step = self._action(time_step, policy_state)
+        return step._replace(action=_Drawn(step.action))
+
+
+class _Drawn(tfp.distributions.Deterministic):
+    """A drawn action as a distribution that PolicySaver leaves out of what it saves, because it has no type spec.
+
+    Saved as part of a policy, it would need TensorFlow Probability wherever the policy is loaded.
+    """
+
+
+def _no_type_spec(self: _Drawn) -> Any:
+    raise AttributeError("Expected use outside of saved models. Received: a request for a type spec")
+
+
+_Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
 
 
 class LinearThompsonPolicy(ThompsonPolicy):
@@ -135,7 +149,9 @@ class LinearThompsonPolicy(ThompsonPolicy):
         if self._num_problems == 1:  # All rows are decisions of one problem.
             sums = law.Sums(*(tf.repeat(s, tf.shape(rows)[0], axis=-1) for s in sums))
         last = tf.transpose(tf.cast(features, DTYPE), [1, 2, 0])
-        predicted = rollout.choose(sums, last, step, rows, key, self._spread, self._anchor_deviation, self._num_members)
+        predicted = simulation.choose(
+            sums, last, step, rows, key, self._spread, self._anchor_deviation, self._num_members
+        )
         action = tf.argmax(predicted, axis=0, output_type=tf.int32)
         return action, tf.gather(features, action, batch_dims=1)
 

@@ -6,7 +6,9 @@ Shapes: J problems, N actions, d features.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -37,6 +39,11 @@ class Problems:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def part(self, rows: Array) -> Problems:
+        """Returns some of the problems, by consecutive places `rows`."""
+        own = {name: getattr(self, name)[rows] for name in ("features", "theta", "noise_variance", "mean_reward")}
+        return dataclasses.replace(self, **own, first=self.first + int(rows[0]))
 
 
 def diagonal_noise(features: Tensor, uniforms: Tensor) -> Tensor:
@@ -69,11 +76,10 @@ def make_problems(
     if not (prior_scale > 0.0 and np.isfinite(prior_scale)):
         raise ValueError(f"Expected a finite prior_scale > 0. Received: {prior_scale}")
     rows = tf.range(first, first + num_problems, dtype=tf.int64)
-    normals = draws.normal(draws.key(seed, draws.Purpose.PROBLEM_NORMAL), 0, rows, num_actions * dim + dim)
-    uniforms = tf.transpose(draws.uniform(draws.key(seed, draws.Purpose.PROBLEM_UNIFORM), 0, rows, dim))
+    normals, uniforms = _draw(seed, rows, num_actions * dim + dim, dim)
     features = tf.reshape(tf.transpose(normals[:-dim]), [num_problems, num_actions, dim])
     theta = prior_scale * tf.transpose(normals[-dim:])
-    variance = np.asarray(noise_law(features, uniforms))
+    variance = np.asarray(noise_law(features, tf.transpose(uniforms)))
     if variance.shape != (num_problems, num_actions):
         raise ValueError(
             f"Expected noise_law to return shape {(num_problems, num_actions)}. Received: {variance.shape}"
@@ -82,6 +88,26 @@ def make_problems(
         raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
     mean = tf.einsum("jnd,jd->jn", features, theta)
     return Problems(features.numpy(), theta.numpy(), variance.astype(np.float32), mean.numpy(), prior_scale, first)
+
+
+def _draw(seed: int, rows: Tensor, num_normals: int, num_uniforms: int) -> tuple[Tensor, Tensor]:
+    """Returns draws of N(0, 1) and of U(0, 1) for each problem, `[num_normals, J]` and `[num_uniforms, J]`."""
+    purposes = (draws.Purpose.PROBLEM_NORMAL, draws.Purpose.PROBLEM_UNIFORM)
+    keys = (tf.constant(draws.key(seed, purpose), tf.int64) for purpose in purposes)
+    flat = _graph()(*keys, draws.places(rows, num_normals), draws.places(rows, num_uniforms))
+    return tf.reshape(flat[0], [num_normals, -1]), tf.reshape(flat[1], [num_uniforms, -1])
+
+
+@functools.cache
+def _graph() -> Any:
+    """The draws as one graph for all sizes: several times faster than operation by operation."""
+    first, numbers = tf.zeros([1], tf.int64), tf.TensorSpec([None], tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64)] * 2 + [numbers] * 2, autograph=False)
+    def flat(normal_key: Tensor, uniform_key: Tensor, normals: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        return draws.normals_at(normal_key, first, normals), draws.uniforms_at(uniform_key, first, uniforms)
+
+    return flat
 
 
 def check_sizes(**sizes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,13 +41,11 @@ def regret_table(settings: Settings, rows: Rows) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = experiment.report_runs(settings, rows)
     table = []
-    for horizon in settings.horizons:
-        chosen = {experiment.REFERENCE: {}, **experiment.best_parameters(settings, rows, horizon)}
-        base = curve(select(rows, runs, experiment.REFERENCE, {}), [horizon])[2][0]
-        for agent, values in chosen.items():
-            mean, error, parts = curve(select(rows, runs, agent, values), [horizon])
+    for horizon, chosen in _chosen(settings, rows):
+        base = curve(chosen[experiment.REFERENCE][1], [horizon])[2][0]
+        for agent, (values, own) in chosen.items():
+            mean, error, parts = curve(own, [horizon])
             gap, interval = _paired(parts[0] - base)
             table.append(
                 {
@@ -61,6 +60,36 @@ def regret_table(settings: Settings, rows: Rows) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(table)
+
+
+def runs_table(settings: Settings, rows: Rows) -> pd.DataFrame:
+    """Returns the mean regret of each part of the problems, by agent as tuned for the horizon: for paired tests.
+
+    The same `part` of two agents is the same problems with the same reward noise.
+    """
+    import pandas as pd
+
+    table = [
+        {
+            "agent": agent,
+            "horizon": horizon,
+            "part": row["first_problem"] // settings.part,
+            "regret": row[f"regret_{horizon}"],
+            "problems": row["problems"],
+        }
+        for horizon, chosen in _chosen(settings, rows)
+        for agent, (_, own) in chosen.items()
+        for row in sorted(own, key=lambda row: row["first_problem"])
+    ]
+    return pd.DataFrame(table)
+
+
+def _chosen(settings: Settings, rows: Rows) -> Iterator[tuple[int, dict[str, tuple[dict[str, float], Rows]]]]:
+    """Yields each horizon with, by agent, the parameters tuned for it and the rows of the reported runs with them."""
+    runs = experiment.report_runs(settings, rows)
+    for horizon in settings.horizons:
+        tuned = {experiment.REFERENCE: {}, **experiment.best_parameters(settings, rows, horizon)}
+        yield horizon, {agent: (values, select(rows, runs, agent, values)) for agent, values in tuned.items()}
 
 
 def members_table(settings: Settings, rows: Rows) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -145,7 +146,7 @@ def test_tf_agents_own_agents_run_unchanged(kind):
     assert 0.0 <= float(metrics[2].result()) < 60.0 * (means.max() - means.mean())  # Better than guessing.
 
 
-def test_a_run_that_is_killed_and_resumed_ends_like_an_undisturbed_one(tmp_path):
+def test_a_restored_run_forgets_what_came_after_its_checkpoint(tmp_path):
     whole = Loop(30, num_members=4, seed=9)
     whole.run(24)
 
@@ -165,6 +166,48 @@ def test_a_run_that_is_killed_and_resumed_ends_like_an_undisturbed_one(tmp_path)
     np.testing.assert_array_equal(second.regret.regret, whole.regret.regret)
     for one, other in zip(second.agent.sums, whole.agent.sums, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+RUNNER = """
+import os, signal, sys
+import numpy as np
+from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit, driver
+
+folder, die_after = sys.argv[1], int(sys.argv[2])
+env = HeteroscedasticLinearBandit(30, seed=9)
+specs = env.time_step_spec(), env.action_spec()
+agent = EnsembleThompsonAgent(*specs, "ensemble-bp", env.noise_variance, num_problems=30, num_members=4, seed=9)
+regret = CumulativeRegret(env.mean_rewards, 30)
+begun = []
+
+def watch(trajectory):
+    def count():
+        begun.append(1)
+        if len(begun) == die_after:
+            os.kill(os.getpid(), signal.SIGKILL)  # in the middle of a block, some steps after the last checkpoint
+        return np.int32(0)
+    import tensorflow as tf
+    return tf.numpy_function(count, [], tf.int32)
+
+driver.run_resumable(env, agent, 25, folder + "/checkpoints", every=4, observers=[regret, watch])
+np.savez(folder + "/end.npz", regret=regret.regret.numpy(), target=agent.sums.target.numpy(), steps=len(begun))
+"""
+
+
+def test_a_killed_process_and_its_successor_end_like_an_undisturbed_one(tmp_path):
+    def run(die_after):
+        return subprocess.run([sys.executable, "-c", RUNNER, str(tmp_path), str(die_after)], capture_output=True)
+
+    assert run(14).returncode == -signal.SIGKILL  # 12 steps are in a checkpoint, two are lost
+    assert not (tmp_path / "end.npz").exists()
+    again = run(-1)
+    assert again.returncode == 0, again.stderr.decode()
+    end = np.load(tmp_path / "end.npz")
+    assert end["steps"] == 25 - 12
+    whole = Loop(30, num_members=4, seed=9)
+    whole.run(25)
+    np.testing.assert_array_equal(end["regret"], whole.regret.regret)
+    np.testing.assert_array_equal(end["target"], whole.agent.sums.target)
 
 
 LOADER = """
@@ -209,6 +252,14 @@ def test_a_saved_policy_acts_alike_in_a_process_without_the_package(tmp_path, nu
     expected = np.stack([loop.agent.policy.action(step).action for _ in range(5)])
     np.testing.assert_array_equal(np.load(tmp_path / "actions.npy"), expected)
     assert len(np.unique(expected, axis=0)) > 1  # It does draw.
+
+
+def test_a_distribution_is_all_at_the_action_drawn():
+    policies = [Loop(5, seed=4, learn=False).agent.policy for _ in range(2)]
+    step = HeteroscedasticLinearBandit(5, seed=4).reset()
+    drawn, expected = policies[0].distribution(step), policies[1].action(step)
+    np.testing.assert_array_equal(drawn.action.sample(), expected.action)
+    np.testing.assert_array_equal(drawn.info.id, expected.info.id)
 
 
 def test_bad_environments_are_named():

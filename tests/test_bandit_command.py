@@ -38,6 +38,12 @@ def test_tables_and_figures_of_a_small_experiment(rows, tmp_path):
     np.testing.assert_allclose(
         [row["regret"], row["standard_error"]], [direct.regret[-1], direct.standard_error[-1]], rtol=1e-3
     )
+    parts = pd.read_csv(tmp_path / "regret_runs.csv")
+    assert list(parts.columns) == ["agent", "horizon", "part", "regret", "problems"]
+    assert set(parts["part"]) == {0, 1, 2}
+    means = parts.groupby(["agent", "horizon"])["regret"].mean()  # of parts of one size
+    wanted = table.set_index(["agent", "horizon"])["regret"]
+    np.testing.assert_allclose(means, wanted.loc[means.index], rtol=1e-4)
     members = pd.read_csv(tmp_path / "members.csv")
     assert list(members["members"]) == [1, 2, 0]
     assert members["minus_infinite"].iloc[-1] == 0.0

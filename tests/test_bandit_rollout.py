@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import bandit_env
-from bandit_env import draws, law, parameters, problems, rollout
+from bandit_env import draws, law, parameters, problems, rollout, simulation
 from tf_ensembles import linear
 
 AGENTS = parameters.AGENT_NAMES
@@ -90,20 +90,25 @@ def test_samples_follow_the_closed_form_law(agent, dim):
     np.testing.assert_allclose(factor @ np.transpose(factor, [0, 2, 1]), expected.cov, atol=1e-9)
 
 
-def test_tallies_and_sums_give_the_same_run(monkeypatch):
+def test_tables_and_sums_give_the_same_run(monkeypatch):
     for agent in AGENTS:
-        tallied = bandit_env.run_bandit(agent, 200, 130, seed=2, marks=[7, 130])
+        looked_up = bandit_env.run_bandit(agent, 200, 130, seed=2, marks=[7, 130])
         with monkeypatch.context() as patch:
-            patch.setattr(rollout, "MAX_TALLIED", 0)
+            patch.setattr(simulation, "MAX_TABLE", 0)
             summed = bandit_env.run_bandit(agent, 200, 130, seed=2, marks=[7, 130])
         # Rounding may turn a decision; it must stay rare.
-        same = np.isclose(tallied.problem_regret, summed.problem_regret, atol=1e-4)
+        same = np.isclose(looked_up.problem_regret, summed.problem_regret, atol=1e-4)
         assert same.mean() > 0.99
-        np.testing.assert_allclose(tallied.regret[:50], summed.regret[:50], rtol=1e-2)
+        np.testing.assert_allclose(looked_up.regret[:50], summed.regret[:50], rtol=1e-2)
 
 
-def test_a_run_does_not_depend_on_how_it_is_split():
+def test_a_run_does_not_depend_on_how_it_is_split(monkeypatch):
     whole = bandit_env.run_bandit("ensemble-bp", 30, 40, seed=6, marks=[10, 40])
+    with monkeypatch.context() as patch:
+        patch.setattr(rollout, "CHUNK", 15)
+        chunks = bandit_env.run_bandit("ensemble-bp", 30, 40, seed=6, marks=[10, 40])
+    for name in ("regret", "standard_error", "problem_regret"):
+        np.testing.assert_allclose(getattr(whole, name), getattr(chunks, name), rtol=1e-9)
     parts = [bandit_env.run_bandit("ensemble-bp", 15, 40, seed=6, marks=[10, 40], first_problem=k) for k in (0, 15)]
     np.testing.assert_allclose(whole.problem_regret, np.hstack([p.problem_regret for p in parts]), atol=1e-5)
     np.testing.assert_allclose(whole.regret[[9, 39]], whole.problem_regret.mean(1), rtol=1e-5)

@@ -47,9 +47,50 @@ def test_a_classification_data_set_pays_for_the_right_class():
 
 @pytest.mark.slow
 def test_the_neural_ensemble_runs_the_examples():
-    regret = bandit_examples.run("testbed", bandit_examples.AGENTS[0], steps=4, seed=0)
-    assert regret.shape == (4,)
-    assert (regret >= 0.0).all()
+    for task in bandit_examples.TASKS:
+        regret = bandit_examples.run(task, bandit_examples.AGENTS[0], steps=4, seed=0, exploration=1.0)
+        assert regret.shape == (4,)
+        assert (regret >= 0.0).all()
+
+
+def test_members_with_an_output_per_action_read_the_action_s_own():
+    import keras
+
+    model = bandit_examples.build_member(features=7, heads=3)
+    observation = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
+    hidden = observation
+    *layers, last = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    for layer in layers:
+        hidden = np.maximum(hidden @ layer.kernel.numpy() + layer.bias.numpy(), 0.0)
+    outputs = hidden @ last.kernel.numpy() + last.bias.numpy()
+    for n in range(3):
+        action = np.tile(np.eye(3, dtype=np.float32)[n], (5, 1))
+        got = model(np.concatenate([observation, action], axis=1)).numpy()
+        np.testing.assert_allclose(got, outputs[:, n : n + 1], rtol=1e-5, atol=1e-6)
+
+
+def test_exploration_is_tuned_to_the_lowest_mean_final_regret():
+    rows = [
+        {"exploration": value, "regret_9": regret} for value, regret in [(0.1, 1.0), (0.1, 9.0), (0.3, 4.0), (0.3, 5.0)]
+    ]
+    assert bandit_examples.best_exploration(rows, 9) == 0.3
+
+
+def test_final_regrets_are_compared_seed_by_seed():
+    import pandas as pd
+
+    values = {"neural ensemble": [1.0, 2.0], "epsilon-greedy": [2.0, 5.0], "dropout": [1.0, 2.0]}
+    table = pd.DataFrame(
+        [
+            {"task": "digits", "agent": agent, "seed": seed, "exploration": 0.1, "step": 9, "regret": regret}
+            for agent, regrets in values.items()
+            for seed, regret in enumerate(regrets)
+        ]
+    )
+    final = bandit_examples.summarise(table, 9).set_index("agent")
+    np.testing.assert_allclose(final.loc["epsilon-greedy", ["regret", "minus_ensemble"]].astype(float), [3.5, 2.0])
+    np.testing.assert_allclose(final.loc["epsilon-greedy", "minus_ensemble_error"], 1.0)  # of differences 1 and 3
+    assert final.loc["dropout", "minus_ensemble_error"] == 0.0
 
 
 def test_bad_sizes_are_named():
