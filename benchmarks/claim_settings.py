@@ -119,7 +119,7 @@ def _cifar10(source: str) -> Callable[[Tables], dict[str, str]]:
 
 
 def _bandit(tables: Tables) -> dict[str, str]:
-    if not tables.has("bandit/regret_parts.csv"):
+    if not tables.has("bandit/regret_runs.csv"):
         table = tables.read("bandit/regret.csv", ("horizon",))
         return {"horizon T": listing([table.horizon.max()])}
     table = tables.source("bandit")

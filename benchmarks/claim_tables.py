@@ -49,7 +49,9 @@ class Tables:
         table = self._read(name)
         missing = [column for column in columns if column not in table]
         if missing:
-            raise ValueError(f"Expected {name} to have columns {', '.join(missing)}. Received: {', '.join(table)}")
+            raise ValueError(
+                f"Expected {name} to have columns {', '.join(missing)}. Received: {', '.join(map(str, table))}"
+            )
         return table
 
     def source(self, name: str) -> pd.DataFrame:
@@ -132,41 +134,9 @@ def best_scale_on_other_seeds(table: pd.DataFrame, score: str = "nll_joint") -> 
 
 def _bandit(tables: Tables) -> pd.DataFrame:
     """Regret by horizon (the setting) and part of the problems (the seed), each agent as tuned for the horizon."""
-    if not tables.has("bandit/regret_parts.csv"):
-        raise MissingTableError("bandit/regret_parts.csv is not there")
-    table = tables.read("bandit/regret_parts.csv", ("horizon", "agent", "part", "problems", "regret"))
+    table = tables.read("bandit/regret_runs.csv", ("horizon", "agent", "part", "problems", "regret"))
     table = _finite(table, ("regret",))
     return table.assign(setting=[f"T{int(horizon)}" for horizon in table.horizon], seed=table.part)
-
-
-def bandit_parts(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Returns regret by horizon, agent and part of the problems, from the rows of the bandit's sweep.
-
-    Rows whose seed is 2^31 or more were tuned on. Each agent has the parameters of lowest tuning regret at the horizon.
-    """
-    import pandas as pd
-
-    from bandit_env import experiment
-
-    rows = [row for row in rows if row.get("members") is None]
-    tuned = pd.DataFrame([row for row in rows if row["seed"] >= 2**31])
-    reported = pd.DataFrame([row for row in rows if row["seed"] < 2**31])
-    if tuned.empty or reported.empty:
-        raise ValueError("Expected rows of tuning and of reported problems. Received: none of one kind")
-    horizon = int(max(reported.horizon))
-    lines = []
-    for mark in sorted(set(reported.horizons[reported.horizon == horizon].iloc[0])):
-        column = f"regret_{mark}"
-        for agent, mine in reported[reported.horizon == horizon].groupby("agent"):
-            keys = mine.parameters.map(str)
-            if agent != experiment.REFERENCE:
-                tries = tuned[(tuned.agent == agent) & (tuned.horizon == horizon)]
-                best = tries.groupby(tries.parameters.map(str))[column].mean().idxmin()
-                mine = mine[keys == best]
-            for row in mine.sort_values("first_problem").to_dict("records"):
-                values = {"part": row["first_problem"], "problems": row["problems"], "regret": row[column]}
-                lines.append({"horizon": mark, "agent": agent, **values})
-    return pd.DataFrame(lines)
 
 
 SOURCES: dict[str, Callable[[Tables], pd.DataFrame]] = {

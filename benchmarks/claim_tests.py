@@ -132,11 +132,13 @@ class Agents:
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns an effect per score and pair."""
-        table, place = tables.source(self.source), ""
+        table = tables.source(self.source)
+        _, comma, rest = self.source.partition(",")  # such as ", tuned globally"
+        place = comma + rest
         for column, end in self.at.items():
             values = table.loc[table.agent.isin({name for pair in self.pairs for name in (pair.first, pair.second)})]
             value = (min if end == "smallest" else max)(values[column])
-            table, place = table[table[column] == value], f", {_named(column)} = {value:g}"
+            table, place = table[table[column] == value], f"{place}, {_named(column)} = {value:g}"
         effects = []
         for score in self.scores:
             for pair in self.pairs:
@@ -388,11 +390,11 @@ class Linear:
         table = tables.read("linear/predictions.csv", ("agent", "tau", "problems", "kl", "kl_error", "coefficient_kl"))
         rows = table[np.isfinite(table.coefficient_kl) & (table.coefficient_kl > 1e-6)]
         effects = []
-        for row in rows[rows.tau == rows.tau.max()].itertuples():
-            limit, half = float(row.coefficient_kl), _NORMAL * float(row.kl_error)  # type: ignore[arg-type]
-            value = float(row.kl)  # type: ignore[arg-type]
-            interval = Interval(value / limit - 1, (value - half) / limit - 1, (value + half) / limit - 1, row.problems)  # type: ignore[arg-type]
-            label = f"KL of {row.tau:,} joint predictions of {row.agent} against that of its coefficients"
+        for row in rows[rows.tau == rows.tau.max()].to_dict("records"):
+            limit, value = float(row["coefficient_kl"]), float(row["kl"])
+            half, count = _NORMAL * float(row["kl_error"]), int(row["problems"])
+            interval = Interval(value / limit - 1, (value - half) / limit - 1, (value + half) / limit - 1, count)
+            label = f"KL of {row['tau']:,} joint predictions of {row['agent']} against that of its coefficients"
             effects.append(Effect(label, interval, self.region))
         if not effects:
             raise claim_tables.MissingTableError("no rows of joint predictions")
@@ -404,9 +406,9 @@ class Linear:
         effects = []
         for agent, rows in table.groupby("agent", sort=False):
             last = rows.sort_values("members").iloc[-1]
-            ends = [float(last[name] - last.infinite_ensemble) for name in ("kl", "kl_low", "kl_high")]
+            middle, low, high = (float(last[name] - last.infinite_ensemble) for name in ("kl", "kl_low", "kl_high"))
             label = f"KL of {agent} with {int(last.members):,} members above that of infinitely many"
-            effects.append(Effect(label, Interval(*ends, int(last.problems)), self.region, "nats"))
+            effects.append(Effect(label, Interval(middle, low, high, int(last.problems)), self.region, "nats"))
         return effects
 
 
@@ -438,7 +440,7 @@ class Regret:
 
     def horizons(self, tables: Tables) -> list[int]:
         """Returns the horizons of the folder's table."""
-        name = "regret_parts" if tables.has("bandit/regret_parts.csv") else "regret"
+        name = "regret_runs" if tables.has("bandit/regret_runs.csv") else "regret"
         return sorted({int(value) for value in tables.read(f"bandit/{name}.csv", ("horizon",)).horizon})
 
     def at_horizon(self, tables: Tables, horizon: int) -> list[Effect]:
@@ -446,7 +448,7 @@ class Regret:
         effects = []
         for pair in self.pairs:
             label = f"regret: {pair.first} against {pair.second}, T = {horizon:,}"
-            if tables.has("bandit/regret_parts.csv"):
+            if tables.has("bandit/regret_runs.csv"):
                 table = tables.source("bandit")
                 one, other = paired(table[table.horizon == horizon], "regret", pair.first, pair.second)
                 size = standardised(one - other)
@@ -459,17 +461,18 @@ class Regret:
 def _regret_from_means(tables: Tables, horizon: int, pair: Pair) -> Interval:
     columns = ("horizon", "agent", "regret", "standard_error", "minus_bp_95")
     table = tables.read("bandit/regret.csv", columns)
-    rows = table[table.horizon == horizon].set_index("agent")
-    absent = [name for name in (pair.first, pair.second) if name not in rows.index]
+    rows = {str(row["agent"]): row for row in table[table.horizon == horizon].to_dict("records")}
+    absent = [name for name in (pair.first, pair.second) if name not in rows]
     if absent:
         raise claim_tables.MissingTableError(f"no rows of {', '.join(absent)}")
-    one, other = rows.loc[pair.first], rows.loc[pair.second]
+    one, other = rows[pair.first], rows[pair.second]
     if "ensemble-bp" in (pair.first, pair.second):
-        half = float((other if pair.first == "ensemble-bp" else one).minus_bp_95)
+        half = float((other if pair.first == "ensemble-bp" else one)["minus_bp_95"])
     else:
-        half = _NORMAL * math.hypot(float(one.standard_error), float(other.standard_error))
-    gap, base = float(one.regret - other.regret), float(other.regret)
-    return Interval(gap / base, (gap - half) / base, (gap + half) / base, _parts(rows))
+        half = _NORMAL * math.hypot(float(one["standard_error"]), float(other["standard_error"]))
+    gap, base = float(one["regret"]) - float(other["regret"]), float(other["regret"])
+    # How many parts the intervals are over, if the table says; its Student intervals allow for few.
+    return Interval(gap / base, (gap - half) / base, (gap + half) / base, int(one.get("parts", 0)))
 
 
 def combine(verdicts: Sequence[str]) -> str:
@@ -477,11 +480,6 @@ def combine(verdicts: Sequence[str]) -> str:
     if NOT_SUPPORTED in verdicts:
         return NOT_SUPPORTED
     return INCONCLUSIVE if INCONCLUSIVE in verdicts or not verdicts else SUPPORTED
-
-
-def _parts(rows: pd.DataFrame) -> int:
-    """How many parts the intervals are over, if the table says; its Student intervals allow for few."""
-    return int(rows.parts.iloc[0]) if "parts" in rows else 0
 
 
 def _named(column: str) -> str:

@@ -17,20 +17,12 @@ from typing import Literal
 
 from benchmarks import claim_settings, claim_tests
 from benchmarks.claim_tables import MissingTableError, Tables
-from benchmarks.claim_tests import (
-    INCONCLUSIVE,
-    NOT_SUPPORTED,
-    SUPPORTED,
-    Agents,
-    Effect,
-    GainAlong,
-    GainGrowsWithMembers,
-    Linear,
-    Pair,
-    PriorScale,
-    Region,
-    Regret,
-)
+from benchmarks.claim_tests import INCONCLUSIVE as INCONCLUSIVE
+from benchmarks.claim_tests import NOT_SUPPORTED as NOT_SUPPORTED
+from benchmarks.claim_tests import SUPPORTED as SUPPORTED
+from benchmarks.claim_tests import Agents, GainAlong, GainGrowsWithMembers, Linear, Pair, PriorScale, Regret
+from benchmarks.claim_tests import Effect as Effect
+from benchmarks.claim_tests import Region as Region
 
 NOT_MEASURED = "not measured"
 VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)

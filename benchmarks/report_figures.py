@@ -217,7 +217,7 @@ def _figure_11(tables: Tables) -> list[Panel]:
 def _bandit(tables: Tables) -> list[Panel]:
     agents = (_N, _P, "ensemble-p-weighted", _BP)
     options: dict[str, Any] = {"kind": "lines", "x_label": "T", "log_x": True, "log_y": True}
-    if tables.has("bandit/regret_parts.csv"):
+    if tables.has("bandit/regret_runs.csv"):
         series = _along(tables.source("bandit"), "regret", agents, "horizon")
     else:
         table = tables.read("bandit/regret.csv", ("horizon", "agent", "regret", "standard_error"))

@@ -150,17 +150,20 @@ def _claims(report: Report) -> str:
 
 def _claim_row(index: int, result: claims.Result) -> str:
     claim = result.claim
-    size = result.effects[0].interval.estimate if result.effects else 1e300
+    estimate = result.effects[0].interval.estimate if result.effects else 1e300
     effects = "".join(_effect(effect) for effect in result.effects) or '<span class="soft">–</span>'
-    why = [f"Supported if {claim.rule}." if result.verdict != claims.NOT_MEASURED else ""]
-    why += [f"{result.reason[:1].upper()}{result.reason[1:]}." if result.reason else "", result.note]
-    why.append(f"Reduced: {result.reduced}." if result.reduced else "")
+    why = [f"{result.reason[:1].upper()}{result.reason[1:]}." if result.reason else "", result.note]
     said = "".join(f'<span class="why">{_e(text)}</span>' for text in why if text)
+    if result.verdict != claims.NOT_MEASURED:
+        size = f'<span class="why">Smaller than the paper: {_e(result.reduced)}.</span>' if result.reduced else ""
+        name = "Rule; smaller than the paper" if result.reduced else "Rule"
+        rule = f'<span class="why">Supported if {_e(claim.rule)}.</span>'
+        said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
     count = f"{result.count:,}" if result.count else "–"
     rank = claims.VERDICTS.index(result.verdict)
     return (
         f'<tr id="claim-{_e(claim.id)}" data-order="{index}" data-figure="{_e(claim.figure)}" '
-        f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{size}">'
+        f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{estimate}">'
         f'<td><a class="id" href="#figure-{_e(claim.figure)}">{_e(claim.id)}</a> '
         f'<span class="where">{_e(claim.where)}</span><span class="text">{_e(claim.text)}</span></td>'
         f'<td>{effects}</td><td class="number">{count}<span class="unit">{_e(claim.sample)}</span></td>'

@@ -189,25 +189,12 @@ def _run_part(part: Part, output: pathlib.Path) -> bool:
     code = subprocess.run([sys.executable, "-m", "trainers.cli", *part.arguments]).returncode
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
-    if code == 0 and "bandit" in part.figures:
-        _keep_bandit_parts(output / "bandit")
     if code or not (output / part.made).is_file():
         return False
     _write(
         _marker(part, output), {"name": part.name, "settings": _settings(part), "seconds": time.perf_counter() - start}
     )
     return True
-
-
-def _keep_bandit_parts(folder: pathlib.Path) -> None:
-    """Writes regret by part of the problems, which claims are paired over."""
-    from benchmarks import claim_tables
-    from tf_ensembles import files
-    from trainers import sweep_store
-
-    table = claim_tables.bandit_parts(sweep_store.read_results(folder))
-    with files.atomic_path(folder / "regret_parts.csv") as path:
-        table.to_csv(path, index=False, float_format="%.6g")
 
 
 def _times(output: pathlib.Path) -> dict[str, float]:

@@ -46,7 +46,7 @@ def write(folder, seeds=SEEDS):
         (folder / part).mkdir(parents=True)
     for name, table in {**_linear(), **_testbed(chance, seeds), **_cifar10(chance, seeds)}.items():
         table.to_csv(folder / f"{name}.csv", index=False)
-    _regret(chance).to_csv(folder / "bandit" / "regret_parts.csv", index=False)
+    _regret(chance).to_csv(folder / "bandit" / "regret_runs.csv", index=False)
     _regret_means().to_csv(folder / "bandit" / "regret.csv", index=False)
     (folder / "environment.json").write_text(json.dumps({"preset": "quick", "date": "today", "machine": "made up"}))
     (folder / "times.json").write_text(json.dumps({"linear": 12.3}))
@@ -219,7 +219,7 @@ def _regret(chance):
     for part, horizon in itertools.product(range(12), (100, 1000)):
         for agent, regret in REGRET.items():
             value = regret * (1 + chance.normal(0, 0.02)) * (horizon / 1000) ** 0.5
-            rows.append({"horizon": horizon, "agent": agent, "part": 100 * part, "problems": 100, "regret": value})
+            rows.append({"horizon": horizon, "agent": agent, "part": part, "problems": 100, "regret": value})
     return pd.DataFrame(rows)
 
 

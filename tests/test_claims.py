@@ -87,7 +87,7 @@ def test_effects_are_the_planted_ones(results):
         ("cifar10/figure_4_runs.csv", ["F4-p", "F4-bp50"]),
         ("cifar10/figure_5_runs.csv", ["F5-joint", "F5-marginal"]),
         ("cifar10/figure_11_runs.csv", ["F11-small", "F11-marginal", "F11-joint"]),
-        ("bandit/regret_parts.csv", ["F6-n", "F6-bp", "F12-weighted", "F12-bp"]),
+        ("bandit/regret_runs.csv", ["F6-n", "F6-bp", "F12-weighted", "F12-bp"]),
         ("linear/sweep.csv", ["T1"]),
     ],
 )
@@ -117,7 +117,7 @@ def test_every_directional_claim_is_shuffled_above():
 def test_exchanged_agents_turn_a_claim_around(copy):
     names = {"ensemble-p": "ensemble-bp", "ensemble-bp": "ensemble-p"}
     edit(copy, "testbed/figure_2_runs.csv", lambda rows: rows.replace({"agent": names}))
-    edit(copy, "bandit/regret_parts.csv", lambda rows: rows.replace({"agent": names}))
+    edit(copy, "bandit/regret_runs.csv", lambda rows: rows.replace({"agent": names}))
     assert verdicts(copy, "F2-bp", "F6-bp") == {"F2-bp": NOT_SUPPORTED, "F6-bp": NOT_SUPPORTED}
 
 
@@ -157,7 +157,7 @@ def test_deleting_one_row_changes_the_sample_size(copy):
 def test_tables_that_are_missing_or_broken_are_told_and_leave_the_others_alone(copy):
     (copy / "testbed/figure_7_runs.csv").unlink()
     edit(copy, "cifar10/figure_4_runs.csv", lambda rows: rows.drop(columns="nll_joint"))
-    edit(copy, "bandit/regret_parts.csv", lambda rows: rows.assign(regret="much"))
+    edit(copy, "bandit/regret_runs.csv", lambda rows: rows.assign(regret="much"))
     edit(copy, "testbed/figure_1_runs.csv", lambda rows: rows[rows.agent != "uniform"])
     found = {result.claim.id: result for result in claims.evaluate(copy, ["F7-flat", "F4-p", "F6-bp", "F1-p", "P1"])}
     assert found.pop("P1").verdict == SUPPORTED
@@ -256,29 +256,8 @@ def test_seeds_are_averaged_as_elsewhere(world):
         pd.testing.assert_series_equal(values, expected[agent], check_names=False)
 
 
-def test_parts_of_the_bandit_add_up_to_its_table():
-    from bandit_env import experiment, tables
-
-    settings = experiment.Settings(num_problems=60, tuning_problems=20, part=20, horizon=100, members=())
-    chance = np.random.default_rng(0)
-
-    def row(run):
-        scores = {}
-        for mark in experiment.make_marks(100, settings.horizons):
-            scores |= {f"regret_{mark}": chance.uniform(1, 9), f"square_{mark}": 99.0}
-        return {"id": run.id, "hash": run.hash, **run.config, **scores}
-
-    rows = [row(run) for run in experiment.tuning_runs(settings)]
-    rows += [row(run) for run in experiment.report_runs(settings, rows)]
-    parts = claim_tables.bandit_parts(rows)
-    means = parts.groupby(["horizon", "agent"]).regret.mean()
-    expected = tables.regret_table(settings, rows).set_index(["horizon", "agent"]).regret
-    pd.testing.assert_series_equal(means.sort_index(), expected.sort_index())
-    assert set(parts.groupby(["horizon", "agent"]).size()) == {3}
-
-
 def test_a_folder_without_parts_of_the_bandit_is_judged_by_its_means(copy):
-    (copy / "bandit/regret_parts.csv").unlink()
+    (copy / "bandit/regret_runs.csv").unlink()
     found = {result.claim.id: result for result in claims.evaluate(copy, ["F6-bp", "F12-bp", "F12-weighted"])}
     assert {result.verdict for result in found.values()} == {SUPPORTED}
     (effect,) = found["F12-bp"].effects
