@@ -147,7 +147,8 @@ class EnsembleNetwork(keras.Model):
         if self.members is None:
             raise ValueError("Expected a built ensemble. Received: one that has not seen any data")
         template = self.members.template
-        structure = getattr(template, "_inputs_struct", None) or template.inputs
+        structure = getattr(template, "_inputs_struct", None)
+        structure = template.inputs if structure is None else structure  # A lone symbolic tensor has no truth value.
         structure = structure[0] if isinstance(structure, list | tuple) and len(structure) == 1 else structure
         return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
 
