@@ -75,8 +75,7 @@ def _input_shape(arrays: member_store.Arrays) -> tuple[int, ...]:
 
 def _on_pixels(model: keras.Model, arrays: member_store.Arrays) -> keras.Model:
     """Puts the standardisation of `image_data.standardise` in front of a model."""
-    inputs = keras.Input(_input_shape(arrays))
     scale = 255.0 if arrays["pixels_are_bytes"] else 1.0
     mean, std = np.asarray(arrays["mean"]), np.asarray(arrays["std"])
     standardise = keras.layers.Rescaling((1.0 / (scale * std)).tolist(), (-mean / std).tolist())
-    return keras.Model(inputs, model(standardise(inputs)))
+    return keras.Sequential([keras.Input(_input_shape(arrays)), standardise, model])
