@@ -37,7 +37,7 @@ class Figure:
     paper: Mapping[str, str]
     used: Callable[[Tables], Mapping[str, str]]
     commands: tuple[str, ...]
-    full_size: str  # what the paper's size takes
+    full_size: str  # a sentence about the size of the paper's experiment
 
 
 def compare(figure: str, tables: Tables) -> tuple[Row, ...]:
@@ -107,12 +107,9 @@ def _cifar10(source: str) -> Callable[[Tables], dict[str, str]]:
             "training images T": listing(table.num_train),
             "prior scales": listing(priors),
         }
-        for column, name in (("epochs", "epochs"), ("num_epochs", "epochs"), ("num_steps", "training steps")):
+        for column, name in _CIFAR10_COLUMNS.items():
             if column in raw:
                 found[name] = listing(raw[column])
-        for column, name in (("network", "network"), ("width", "width of the network"), ("data", "images")):
-            if column in raw:
-                found[name] = ", ".join(sorted({str(value) for value in raw[column]}))
         return found
 
     return used
@@ -129,6 +126,13 @@ def _bandit(tables: Tables) -> dict[str, str]:
 
 _TESTBED_PAPER = {"members": "100", "tuned on": "the reported seeds", "weight decays tried": "0.1, 0.3, 1, 3, 10"}
 _CIFAR10_SIZES = "10, 100, 1,000, 50,000"
+_CIFAR10_COLUMNS = {
+    "width": "channels, relative to VGG",
+    "epochs": "epochs",
+    "batch_size": "batch size",
+    "num_test": "test images",
+}
+_CIFAR10_PAPER = dict(zip(_CIFAR10_COLUMNS.values(), ("1", "400", "128", "10,000"), strict=True))
 
 FIGURES: dict[str, Figure] = {
     "linear": Figure(
@@ -139,7 +143,7 @@ FIGURES: dict[str, Figure] = {
         | {"condition numbers of cov(x)": NOT_STATED},
         _linear,
         ("tf-ensembles linear --preset {linear} --output {output}/linear",),
-        "none, these statements are proved there without an experiment",
+        "The paper proves these statements and shows no experiment.",
     ),
     "F1": Figure(
         "Figure 1: even noise, two ways of tuning",
@@ -154,7 +158,7 @@ FIGURES: dict[str, Figure] = {
         },
         _testbed("figure 1, tuned per setting", "testbed/figure_1_grid.csv"),
         ("tf-ensembles sweep run figure_1 --preset {preset} --output {output}/sweep --figures-to {output}/testbed",),
-        "70 agents x 12 settings x 10 seeds to tune, then 10 more, with 100 members and T up to 100,000",
+        "The paper's size: 70 agents x 12 settings x 10 seeds to tune, then 10 more; 100 members; T up to 100,000.",
     ),
     "F2": Figure(
         "Figures 2 and 8: uneven noise",
@@ -169,7 +173,7 @@ FIGURES: dict[str, Figure] = {
         },
         _testbed("figure 2", "testbed/flipped_grid.csv"),
         ("tf-ensembles sweep run figure_2 --preset {preset} --output {output}/sweep --figures-to {output}/testbed",),
-        "65 agents x 12 settings x 10 seeds to tune, then 100 more, with 100 members and T up to 100,000",
+        "The paper's size: 65 agents x 12 settings x 10 seeds to tune, then 100 more; 100 members; T up to 100,000.",
     ),
     "F9": Figure(
         "Figure 9: uneven noise, by the number of training examples",
@@ -184,7 +188,7 @@ FIGURES: dict[str, Figure] = {
         },
         _testbed("figure 9", "testbed/flipped_grid.csv"),
         ("tf-ensembles sweep run figure_9 --preset {preset} --output {output}/sweep --figures-to {output}/testbed",),
-        "a third of figure 2",
+        "The paper's size: a third of figure 2.",
     ),
     "F7": Figure(
         "Figure 7: the scale of the prior functions",
@@ -199,7 +203,7 @@ FIGURES: dict[str, Figure] = {
         },
         _testbed("figure 7", None),
         ("tf-ensembles sweep run figure_7 --preset {preset} --output {output}/sweep --figures-to {output}/testbed",),
-        "14 agents x 4 settings x 10 seeds, with 100 members and T up to 100,000",
+        "The paper's size: 14 agents x 4 settings x 10 seeds, with 100 members and T up to 100,000.",
     ),
     "F3": Figure(
         "Figures 3 and 10: CIFAR10, prior functions",
@@ -209,12 +213,11 @@ FIGURES: dict[str, Figure] = {
             "seeds": NOT_STATED,
             "training images T": _CIFAR10_SIZES,
             "prior scales": "30",
-            "network": "vgg",
-            "epochs": "400",
+            **_CIFAR10_PAPER,
         },
         _cifar10("figure 3"),
         ("tf-ensembles sweep run figure_3 --preset {preset} --output {output}/sweep --figures-to {output}/cifar10",),
-        "201 VGG networks for each of 4 training sets, 400 epochs of up to 50,000 images: TPUs",
+        "The paper's size: 201 VGG networks for each of 4 training sets, 400 epochs of up to 50,000 images, on TPUs.",
     ),
     "F4": Figure(
         "Figure 4: CIFAR10, bootstrapping where there is little noise",
@@ -224,12 +227,11 @@ FIGURES: dict[str, Figure] = {
             "seeds": "5",
             "training images T": _CIFAR10_SIZES,
             "prior scales": "1, 3, 10, 30",
-            "network": "vgg",
-            "epochs": "400",
+            **_CIFAR10_PAPER,
         },
         _cifar10("figure 4"),
         ("tf-ensembles sweep run figure_4 --preset {preset} --output {output}/sweep --figures-to {output}/cifar10",),
-        "850 VGG networks for each of 4 training sets, 400 epochs: TPUs",
+        "The paper's size: 850 VGG networks for each of 4 training sets, 400 epochs, on TPUs.",
     ),
     "F5": Figure(
         "Figure 5: CIFAR10, uneven label noise",
@@ -239,12 +241,11 @@ FIGURES: dict[str, Figure] = {
             "seeds": "5",
             "training images T": "50,000",
             "prior scales": "0, 0.3, 1, 3, 10",
-            "network": "vgg",
-            "epochs": "400",
+            **_CIFAR10_PAPER,
         },
         _cifar10("figure 5"),
         ("tf-ensembles sweep run figure_5 --preset {preset} --output {output}/sweep --figures-to {output}/cifar10",),
-        "800 VGG networks on 50,000 images, 400 epochs: TPUs",
+        "The paper's size: 800 VGG networks on 50,000 images, 400 epochs, on TPUs.",
     ),
     "F11": Figure(
         "Figure 11: CIFAR10, ensemble size",
@@ -254,12 +255,11 @@ FIGURES: dict[str, Figure] = {
             "seeds": NOT_STATED,
             "training images T": _CIFAR10_SIZES,
             "prior scales": "3",
-            "network": "vgg",
-            "epochs": "400",
+            **_CIFAR10_PAPER,
         },
         _cifar10("figure 11"),
         ("tf-ensembles sweep run figure_11 --preset {preset} --output {output}/sweep --figures-to {output}/cifar10",),
-        "hundreds of VGG networks for each of 4 training sets, 400 epochs: TPUs",
+        "The paper's size: hundreds of VGG networks for each of 4 training sets, 400 epochs, on TPUs.",
     ),
     "F6": Figure(
         "Figures 6 and 12: bandits with uneven noise",
@@ -267,6 +267,6 @@ FIGURES: dict[str, Figure] = {
         {"problems J": NOT_STATED, "horizon T": NOT_STATED},
         _bandit,
         ("tf-ensembles bandit {bandit} --output {output}/bandit",),
-        "10 minutes of two cores",
+        "The paper states neither; verdicts depend on the horizon.",
     ),
 }

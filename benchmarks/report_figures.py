@@ -217,12 +217,30 @@ def _figure_11(tables: Tables) -> list[Panel]:
 def _bandit(tables: Tables) -> list[Panel]:
     agents = (_N, _P, "ensemble-p-weighted", _BP)
     options: dict[str, Any] = {"kind": "lines", "x_label": "T", "log_x": True, "log_y": True}
-    if tables.has("bandit/regret_runs.csv"):
-        series = _along(tables.source("bandit"), "regret", agents, "horizon")
-    else:
+    title = "regret after T steps, each agent tuned for T"
+    if not tables.has("bandit/regret_runs.csv"):
         table = tables.read("bandit/regret.csv", ("horizon", "agent", "regret", "standard_error"))
         series = tuple(_bandit_series(table[table.agent == agent], agent) for agent in agents)
-    return [Panel("regret after T steps, each agent tuned for T", "cumulative regret", series, **options)]
+        return [Panel(title, "cumulative regret", series, **options)]
+    table = tables.source("bandit")
+    behind = []
+    for agent in agents[1:3]:
+        points = []
+        for horizon, rows in table.groupby("horizon"):
+            gap = claim_tests.relative_difference(*claim_tests.paired(rows, "regret", agent, _BP))
+            points.append(_point(float(str(horizon)), gap))
+        behind.append(Series(agent, tuple(points)))
+    paired = Panel(
+        "regret above ensemble-bp's, as a share of it",
+        "below 0: less than bp",
+        tuple(behind),
+        kind="lines",
+        x_label="T",
+        log_x=True,
+        reference=0.0,
+        reference_name="ensemble-bp",
+    )
+    return [Panel(title, "cumulative regret", _along(table, "regret", agents, "horizon"), **options), paired]
 
 
 def _bandit_series(rows: pd.DataFrame, agent: str) -> Series:

@@ -152,21 +152,23 @@ def _claim_row(index: int, result: claims.Result) -> str:
     claim = result.claim
     estimate = result.effects[0].interval.estimate if result.effects else 1e300
     effects = "".join(_effect(effect) for effect in result.effects) or '<span class="soft">–</span>'
-    why = [f"{result.reason[:1].upper()}{result.reason[1:]}." if result.reason else "", result.note]
+    said_so = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
+    why = [f"{said_so}." if said_so else "", result.note]
     said = "".join(f'<span class="why">{_e(text)}</span>' for text in why if text)
     if result.verdict != claims.NOT_MEASURED:
         size = f'<span class="why">Smaller than the paper: {_e(result.reduced)}.</span>' if result.reduced else ""
-        name = "Rule; smaller than the paper" if result.reduced else "Rule"
+        name = "Rule, and sizes against the paper" if result.reduced else "Rule"
         rule = f'<span class="why">Supported if {_e(claim.rule)}.</span>'
         said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
     count = f"{result.count:,}" if result.count else "–"
+    unit = _e(claim.sample) if result.count else ""
     rank = claims.VERDICTS.index(result.verdict)
     return (
         f'<tr id="claim-{_e(claim.id)}" data-order="{index}" data-figure="{_e(claim.figure)}" '
         f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{estimate}">'
         f'<td><a class="id" href="#figure-{_e(claim.figure)}">{_e(claim.id)}</a> '
         f'<span class="where">{_e(claim.where)}</span><span class="text">{_e(claim.text)}</span></td>'
-        f'<td>{effects}</td><td class="number">{count}<span class="unit">{_e(claim.sample)}</span></td>'
+        f'<td>{effects}</td><td class="number">{count}<span class="unit">{unit}</span></td>'
         f"<td>{badge(result.verdict)}{said}</td></tr>"
     )
 
@@ -249,7 +251,7 @@ def _settings(rows: Sequence[Row], full_size: str) -> str:
     )
     return (
         '<h4>Settings</h4><div class="scroll" role="region" tabindex="0" aria-label="Settings">'
-        f"<table><caption>Bold where they differ. The paper's size: {_e(full_size)}.</caption>"
+        f"<table><caption>Bold where they differ. {_e(full_size)}</caption>"
         '<thead><tr><th scope="col">setting</th><th scope="col">used here</th><th scope="col">paper</th></tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"
     )

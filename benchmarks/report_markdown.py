@@ -38,7 +38,7 @@ def render(report: Report) -> str:
         if figure.settings:
             rows = [[row.name, row.used, row.paper] for row in figure.settings]
             lines += ["", *table(["setting", "used here", "paper"], rows)]
-            lines += ["", f"The paper's size: {figure.about.full_size}."]
+            lines += ["", figure.about.full_size]
         if figure.chosen is not None:
             header, rows = figure.chosen
             lines += ["", "Chosen hyper-parameters:", "", *table(header, rows)]

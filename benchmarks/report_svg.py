@@ -28,6 +28,7 @@ COLOURS = {
     "ensemble-bp(0.75)": 4,
     "ensemble-bp(0.9)": 3,
     "lower bound of theorem 1": 0,
+    "gain of bp over p": 3,
 }
 NUM_COLOURS = 6
 _DASHES = ("2 3", "7 3", "", "", "5 2 1 2", "1 2")
