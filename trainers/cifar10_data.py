@@ -31,8 +31,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import files
-
 if TYPE_CHECKING:
     from trainers.image_data import ImageData
 
@@ -131,12 +129,6 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
     )
 
 
-def prepare_run(config: dict[str, Any]) -> dict[str, Any]:
-    """Prepares the data as a run of a sweep, so that all other runs find them; takes no configuration."""
-    source = prepare_cifar10(progress=False)
-    return {"prepared_by": source, "num_train_images": 50_000, "num_test_images": 10_000}
-
-
 class _CannotError(Exception):
     """A source of the data is out of reach; says why."""
 
@@ -177,6 +169,8 @@ def _read(root: pathlib.Path) -> Arrays:
 
 def _read_cached(folder: pathlib.Path) -> Arrays:
     """Reads prepared data from a copy that needs no decoding, which is made at the first load, if the folder allows."""
+    from tf_ensembles import files
+
     copy = folder / "arrays"
     if not copy.is_dir():
         arrays = _read(folder.parent.parent)
@@ -235,6 +229,8 @@ def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
 
 def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path, progress: bool) -> None:
     """Lets a TFDS builder prepare its data aside, verifies them, and puts them in place, whole or not at all."""
+    from tf_ensembles import files  # It brings TensorFlow, which asking whether data are prepared does not need.
+
     with files.atomic_path(_prepared_folder(root)) as path:
         aside = path.parent
         with contextlib.nullcontext() if progress else _no_tfds_bars(), contextlib.redirect_stdout(io.StringIO()):

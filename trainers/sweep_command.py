@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainers.sweep import Run
 
 # Named by string: a lower folder may not import a higher one.
-FIGURES = {name: f"benchmarks.{name}" for name in ("figure_1", "figure_2", "figure_7", "figure_9")}
+FIGURES = {f"figure_{number}": f"benchmarks.figure_{number}" for number in (1, 2, 3, 4, 5, 7, 9, 10, 11)}
 PRESETS = ("quick", "standard", "paper")
 
 Rows = Sequence[dict[str, Any]]
@@ -109,6 +109,8 @@ def _run_one(name: str, definition: Definition, args: argparse.Namespace, deadli
     if args.dry_run:
         _list_runs(name, stages, sweep_store.read_results(folder))
         return 0
+    if hasattr(definition, "prepare"):  # What runs need beside their configurations, such as a data set.
+        definition.prepare()
     options: dict[str, Any] = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
     failed = 0
     with sweep.Sweep(folder, show=True, **options) as my_sweep:
