@@ -104,9 +104,8 @@ def ensemble_from_dict(config: Mapping[str, Any]) -> EnsembleConfig:
     fields = dict(config)
     if "num_members" not in fields or "member" in fields:
         raise ValueError(f"Expected num_members, and first_member instead of member. Received: {sorted(fields)}")
-    num_members, tau = fields.pop("num_members"), fields.pop("tau", 10)
-    first = member_config.from_dict({**fields, "member": fields.pop("first_member", 0)})
-    return EnsembleConfig(first, num_members, tau)
+    num_members, first_member, tau = fields.pop("num_members"), fields.pop("first_member", 0), fields.pop("tau", 10)
+    return EnsembleConfig(member_config.from_dict({**fields, "member": first_member}), num_members, tau)
 
 
 def score_ensemble(ensemble: EnsembleConfig, store: str | os.PathLike[str] | None = None) -> list[Scores]:
