@@ -54,10 +54,11 @@ def train(setting: tuple[int, int, float], seed: int, members: int, examples: in
     likelihood, kl, error = np.empty((*grid, examples, members)), np.empty(grid), np.empty(grid)
     for agent, scale in np.ndindex(*grid):
         # The agent divides its prior scale by the root of the temperature.
-        options = {"prior_scale": SCALES[scale] * math.sqrt(temperature), "num_members": members, "l2": 0.0}
-        predictive = make_agent(AGENTS[agent], num_steps=STEPS, seed=seed, **options)(
-            problem.train, problem.prior_knowledge
+        unscaled = SCALES[scale] * math.sqrt(temperature)
+        agent_fn = make_agent(
+            AGENTS[agent], num_members=members, num_steps=STEPS, prior_scale=unscaled, l2=0.0, seed=seed
         )
+        predictive = agent_fn(problem.train, problem.prior_knowledge)
         quality = tfe.testbed.evaluate(predictive, problem, num_batches=400)
         likelihood[agent, scale] = tfe.metrics.member_log_likelihood(predictive(x), y)
         kl[agent, scale], error[agent, scale] = quality.kl_joint, quality.kl_joint_error
@@ -130,8 +131,8 @@ def report(trained: list[tuple[Any, Any, Any]], members: int, examples: int) -> 
     print(
         f"word on bootstrapping (right: the truth differs by more than {SHOWN:g} standard errors, in that direction):"
     )
-    for name, said in words.items():
-        print(f"  {name:<11} " + ", ".join(f"{word} {said.count(word)}" for word in ("right", "wrong", "silent")))
+    for name, listed in words.items():
+        print(f"  {name:<11} " + ", ".join(f"{word} {listed.count(word)}" for word in ("right", "wrong", "silent")))
 
 
 if __name__ == "__main__":

@@ -187,8 +187,8 @@ def advise(
 ) -> Advice:
     """Says which prior scale and ensemble size to use, and whether bootstrapping helps, from a validation split.
 
-    Trains `len(prior_scales)` ensembles of `num_members`, twice as many with a bootstrap, one after the other. See the
-    module for the rule.
+    Trains `len(prior_scales)` ensembles of `num_members`, twice as many with a bootstrap, one after the other. The
+    rule is told by the module, `tf_ensembles.advisor`.
 
     Args:
         build_member: returns a new Keras model at each call, as for `Ensemble`.
@@ -198,7 +198,7 @@ def advise(
         prior_scales: the scales to try; 0 is an ensemble without prior.
         num_members: the largest ensemble, the one that is trained.
         sizes: the sizes to choose from; None means 1, 2, 3, 5, 10, 20, 30, ... up to `num_members`.
-        bootstrap: the law to try against none; None tries none.
+        bootstrap: the law to try against none, by default `tfe.Bernoulli(0.5)`; None tries no other.
         loss: a Keras loss; None means softmax cross-entropy of integer labels from logits.
         optimizer: a name, or an optimizer whose configuration each training gets a copy of.
         epochs: None means enough for 1,000 steps, and at least 10.
