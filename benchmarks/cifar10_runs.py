@@ -224,7 +224,7 @@ def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Problems of the smaller presets: one batch size, so that one compiled graph serves all. Fewer and larger steps than the
+# Problems of the smaller presets: one batch size, so that one graph serves all; fewer and larger steps than the
 # paper's, and a weight decay chosen as the paper chose its own, by the marginal NLL of ensemble-n: with 30, networks as
 # narrow as these predict the same for every image.
 TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay=3.0)
