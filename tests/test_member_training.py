@@ -87,14 +87,12 @@ def test_training_follows_the_formula(tmp_path, augment):
 
 def test_members_start_as_those_of_an_ensemble():
     """Member m of tfe.Ensemble with the same seed: the same start, and the same prior."""
-    shape = member_training.make_shape(CONFIG, TRAIN)
-    engine = member_training._engine(shape, tf.distribute.get_strategy())
-    engine.start(CONFIG.seed, CONFIG.member)
+    training = member_training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None)
+    engine = training.engine
     prior = tfe.PriorFunction(lambda: vgg.build_conv_prior((8, 8, 3), 3), CONFIG.prior_scale)
     model = tfe.Ensemble(lambda: vgg.build_vgg((8, 8, 3), 3, CONFIG.width), 2, prior, seed=CONFIG.seed)
     x = image_data.standardise(TRAIN, TEST.images)
-    scale = tf.constant(CONFIG.prior_scale)
-    ours = engine.map(lambda images: engine.predict(images, scale), TEST.images)
+    ours = engine.predict(TEST.images) + CONFIG.prior_scale * engine.prior.predict(TEST.images)
     np.testing.assert_allclose(ours, model(x)[:, CONFIG.member], rtol=1e-4, atol=1e-5)
 
 

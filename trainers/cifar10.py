@@ -189,6 +189,7 @@ def _train(args: argparse.Namespace) -> int:
         first = ensemble.first
         print(f"{name}: {ensemble.num_members} members of {first.num_steps} steps in {args.store}")
         print(f"{strategies.describe(strategy, first.batch)}, learning rate {first.learning_rate:g} at the start")
+    member_training.check_agreement(strategy, 0)  # Others wait until the chief has forgotten what it must.
     if args.workers is not None or args.engine is not None:
         failures = _train_side_by_side(args, ensemble)
     else:
