@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import cifar10_drawing, cifar10_runs, figure_3, figure_4, figure_5, figure_10, figure_11
+from trainers import cifar10_runs as functions
 from trainers import member_config
 
 FIGURES = {
@@ -94,9 +95,7 @@ def test_every_ensemble_has_its_members_trained_and_seeds_share_none():
         keys = {member_config.from_dict(run.config).key for run in trained}
         blocks = {}
         for run in scored:
-            config = run.config
-            count, first = config.pop("num_members"), config.pop("first_member")
-            members = [member_config.from_dict({**config, "member": first + index}) for index in range(count)]
+            members = functions.ensemble_from_dict(run.config).members
             assert {member.key for member in members} <= keys
             blocks.setdefault(run.id.rsplit("/", 1)[0], []).append({member.key for member in members})
         for seeds in blocks.values():
