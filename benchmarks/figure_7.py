@@ -35,7 +35,7 @@ SIZES = {
         reporting_seeds=5,
         data_ratios=(1.0, 100.0),
         l2_grid=tuple(DECAYS),
-        prior_grid=tuple((scale, "1/sqrt(rho)") for scale in (0.0, 0.3, 3.0, 10.0)),
+        prior_grid=tuple((scale, "1/sqrt(rho)") for scale in (0.0, 1.0, 3.0, 10.0)),
         num_batches=300,
     ),
     "standard": testbed_runs.Size(

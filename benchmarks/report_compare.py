@@ -56,7 +56,7 @@ class ClaimPair:
         both = zip(self.first.effects, self.second.effects, strict=False)
         if len(self.first.effects) != len(self.second.effects):
             return []
-        return [EffectPair(two.label, one, two) for one, two in both]
+        return [EffectPair(_joined(one.label, two.label), one, two) for one, two in both]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,11 @@ class Comparison:
     claims: tuple[ClaimPair, ...]
     scores: tuple[ScorePair, ...]
     environment: tuple[tuple[str, str, str], ...]
+
+
+def _joined(first: str, second: str) -> str:
+    """Labels name sizes, which may differ."""
+    return first if first == second else f"A: {first}; B: {second}"
 
 
 def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
@@ -181,10 +186,16 @@ def format_text(comparison: Comparison) -> str:
     """Returns the comparison for a terminal."""
     lines = [f"A: {comparison.folders[0]}", f"B: {comparison.folders[1]}", ""]
     changed = [pair for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
-    lines += _aligned([_CLAIM_HEADER, *_claim_rows(comparison)])
+    rows = [row for row in _claim_rows(comparison) if set(row[2:4]) != {claims.NOT_MEASURED}]
+    lines += _aligned([_CLAIM_HEADER, *([row[0], _short(row[1]), *map(_short, row[2:])] for row in rows)])
     if comparison.scores:
         lines += ["", *_aligned([_SCORE_HEADER, *_score_rows(comparison)])]
     return "\n".join([*lines, "", f"{len(changed)} of {len(comparison.claims)} verdicts differ. {_NOTE}"])
+
+
+def _short(text: str) -> str:
+    text = text.replace(claims.INCONCLUSIVE, "inconclusive")
+    return text if len(text) <= 44 else f"{text[:43]}…"
 
 
 def _aligned(rows: Iterable[list[str]]) -> list[str]:
@@ -231,25 +242,18 @@ def render_html(comparison: Comparison) -> str:
 def _verdict_table(comparison: Comparison) -> str:
     lines = []
     for pair in comparison.claims:
-        effects = [
-            f"<td>{html.escape(effect.label)}</td>"
-            + "".join(
-                f'<td class="number">{html.escape(claims.format_effect(one))}</td>'
-                for one in (effect.first, effect.second)
-            )
-            + f'<td class="number">{html.escape(_gap(effect.gap, effect.second.unit))}</td>'
-            for effect in pair.effects
-        ] or ['<td class="soft">–</td><td></td><td></td><td></td>']
-        span = f' rowspan="{len(effects)}"'
-        verdicts = "".join(f"<td{span}>{report_html.badge(one.verdict)}</td>" for one in (pair.first, pair.second))
         kind = ' class="differs"' if pair.first.verdict != pair.second.verdict else ""
-        start = f'<th scope="row"{span}>{html.escape(pair.first.claim.id)}</th>{verdicts}'
-        lines.append(f"<tr{kind}>{start}{effects[0]}</tr>" + "".join(f"<tr>{effect}</tr>" for effect in effects[1:]))
-    header = ["claim", "verdict A", "verdict B", "effect", "A", "B", "B - A"]
-    heads = "".join(f'<th scope="col">{name}</th>' for name in header)
+        claim = pair.first.claim
+        name = f'<span class="id">{html.escape(claim.id)}</span><span class="text">{html.escape(claim.text)}</span>'
+        badges = [report_html.badge(one.verdict) for one in (pair.first, pair.second)]
+        lines.append(f'<tr{kind}><th scope="row">{name}</th><td>{badges[0]}</td><td>{badges[1]}</td><td></td></tr>')
+        for effect in pair.effects:
+            shown = [claims.format_effect(one) for one in (effect.first, effect.second)]
+            cells = [effect.label, *shown, _gap(effect.gap, effect.second.unit)]
+            lines.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("claim and effects", "A", "B", "B - A"))
     return (
-        '<div class="scroll" role="region" tabindex="0" aria-label="Claims in both folders"><table>'
+        '<div class="scroll" role="region" tabindex="0" aria-label="Claims in both folders"><table class="pairs">'
         "<caption>Effects with 95% intervals; marked where the verdicts differ.</caption>"
-        f"<thead><tr>{heads}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )

@@ -154,10 +154,11 @@ def _claim_row(index: int, result: claims.Result) -> str:
     effects = "".join(_effect(effect) for effect in result.effects) or '<span class="soft">–</span>'
     said_so = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
     why = [f"{said_so}." if said_so else "", result.note]
+    why.append("Measured at a smaller size than the paper's." if result.reduced else "")
     said = "".join(f'<span class="why">{_e(text)}</span>' for text in why if text)
     if result.verdict != claims.NOT_MEASURED:
-        size = f'<span class="why">Smaller than the paper: {_e(result.reduced)}.</span>' if result.reduced else ""
-        name = "Rule, and sizes against the paper" if result.reduced else "Rule"
+        size = f'<span class="why">Sizes: {_e(result.reduced)}.</span>' if result.reduced else ""
+        name = "Rule and sizes" if result.reduced else "Rule"
         rule = f'<span class="why">Supported if {_e(claim.rule)}.</span>'
         said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
     count = f"{result.count:,}" if result.count else "–"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -27,7 +28,13 @@ _BANDIT = {
     "paper": (),
 }
 _COMPLETE = "complete"
-_PREPARE = "from trainers import cifar10_data; print('CIFAR10:', cifar10_data.prepare_cifar10())"
+_PREPARE = """
+import os
+from trainers import cifar10_data, cifar10_runs
+print("CIFAR10:", cifar10_data.prepare_cifar10(os.environ.get(cifar10_runs.DATA_VARIABLE) or None))
+"""
+# Where the images of a user are, if they are to be used instead, and where trained members are kept.
+_DATA, _STORE = "TF_ENSEMBLES_DATA", "TF_ENSEMBLES_STORE"
 _INTERRUPTED = 130
 
 
@@ -153,6 +160,8 @@ def _report(output: pathlib.Path, facts: dict[str, str], ran: bool, failed: list
 
 def _prepare_images() -> tuple[bool, str]:
     """Gets CIFAR10 if it is not there yet; returns whether it is now, and a sentence about it for the report."""
+    if os.environ.get(_DATA, "").endswith(".npz"):
+        return True, f"Images: the arrays that ${_DATA} names, not CIFAR10."
     print("\nCIFAR10: making sure that the images are there", flush=True)
     found = subprocess.run([sys.executable, "-c", _PREPARE], stdout=subprocess.PIPE, stderr=None, text=True)
     if found.returncode == _INTERRUPTED:
@@ -170,9 +179,13 @@ def _marker(part: Part, output: pathlib.Path) -> pathlib.Path:
 def _settings(part: Part) -> Any:
     """What a complete part is complete for; where it ran does not matter to what came out."""
     from tf_ensembles import version
+    from trainers import sweep_command
 
     arguments = [argument for argument in part.arguments if argument not in ENGINES]
-    return {"arguments": arguments, "version": version.__version__}
+    preset = part.arguments[part.arguments.index("--preset") + 1] if "--preset" in part.arguments else ""
+    figures = [sweep_command.load(name) for name in part.arguments if name in sweep_command.FIGURES]
+    sizes = [repr(getattr(figure, "SIZES", {}).get(preset)) for figure in figures]
+    return {"arguments": arguments, "sizes": sizes, "version": version.__version__}
 
 
 def _is_complete(part: Part, output: pathlib.Path) -> bool:
@@ -186,7 +199,9 @@ def _is_complete(part: Part, output: pathlib.Path) -> bool:
 def _run_part(part: Part, output: pathlib.Path) -> bool:
     """Runs one part in a process of its own; returns whether it succeeded."""
     start = time.perf_counter()
-    code = subprocess.run([sys.executable, "-m", "trainers.cli", *part.arguments]).returncode
+    environment = {_STORE: str((output / "members").resolve()), **os.environ}
+    command = [sys.executable, "-m", "trainers.cli", *part.arguments]
+    code = subprocess.run(command, env=environment).returncode
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     if code or not (output / part.made).is_file():
