@@ -250,7 +250,7 @@ def test_advice_can_be_read(advised):
     text = str(advice)
     assert f"num_members={advice.num_members}" in text
     assert f"prior scale {advice.prior_scale:g}: " in text
-    assert "bootstrap Bernoulli(p=0.5), " in text
+    assert "bootstrap Bernoulli(p=0.5): " in text
     assert text.count("recommended") == 1
 
 

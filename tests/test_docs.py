@@ -1,6 +1,7 @@
 """The documentation: tutorials run, commands on its pages exist, the site builds, and needs no network."""
 
 import argparse
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -27,16 +28,80 @@ def blocks(path, language):
         yield path.read_text()[: match.start()].count("\n") + 1, match.group(1)
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, DOCS / "index.md"], ids=lambda path: path.stem)
+WITH_PYTHON = [path for path in PAGES if any(blocks(path, "python"))]
+# These take seconds; the others train, compile and start processes for longer.
+QUICK = ("index", "keras")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow) for path in WITH_PYTHON],
+)
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     """One after the other, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "tutorial"}
-    found = list(blocks(path, "python"))
-    assert found
-    for line, text in found:
+    for line, text in blocks(path, "python"):
         # Line numbers of tracebacks are those of the page.
         exec(compile("\n" * line + text, str(path), "exec"), namespace)
+
+
+def test_all_tutorials_have_python_blocks():
+    assert {path.stem for path in WITH_PYTHON} >= {path.stem for path in TUTORIALS}
+
+
+class Checked(ast.NodeVisitor):
+    """Resolves names of ours in a program without running it, and holds keyword arguments against signatures."""
+
+    OURS = ("tf_ensembles", "trainers", "bandit_env", "benchmarks")
+
+    def __init__(self):
+        self.names = {}
+        self.calls = 0
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            if alias.name.split(".")[0] in self.OURS:
+                self.names[alias.asname or alias.name] = importlib.import_module(alias.name)
+
+    def visit_ImportFrom(self, node):
+        if node.module.split(".")[0] in self.OURS:
+            for alias in node.names:
+                if importlib.util.find_spec(f"{node.module}.{alias.name}") if is_package(node.module) else False:
+                    value = importlib.import_module(f"{node.module}.{alias.name}")
+                else:
+                    value = getattr(importlib.import_module(node.module), alias.name)
+                self.names[alias.asname or alias.name] = value
+
+    def resolve(self, node):
+        if isinstance(node, ast.Attribute):
+            parent = self.resolve(node.value)
+            return None if parent is None else getattr(parent, node.attr)
+        return self.names.get(node.id) if isinstance(node, ast.Name) else None
+
+    def visit_Attribute(self, node):
+        self.resolve(node)
+        self.generic_visit(node)
+
+    def visit_Call(self, node):
+        function = self.resolve(node.func)
+        if function is not None:
+            given = [None] * len(node.args), {keyword.arg: None for keyword in node.keywords if keyword.arg}
+            inspect.signature(function).bind_partial(*given[0], **given[1])
+            self.calls += 1
+        self.generic_visit(node)
+
+
+def is_package(name):
+    return importlib.util.find_spec(name).submodule_search_locations is not None
+
+
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.stem)
+def test_python_blocks_call_what_there_is(path):
+    """Also where they are too slow to run each time."""
+    checked = Checked()
+    checked.visit(ast.parse("".join(text for _, text in blocks(path, "python"))))
+    assert checked.calls
 
 
 def command_lines(path):

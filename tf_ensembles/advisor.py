@@ -378,9 +378,11 @@ def _told(diagnosis: BootstrapDiagnosis) -> Iterator[str]:
     if diagnosis.difference is None:
         yield "bootstrap: not tried"
         return
-    yield f"bootstrap {diagnosis.law}, {diagnosis.verdict}: joint NLL with minus without {diagnosis.difference}"
+    yield f"bootstrap {diagnosis.law}: {diagnosis.verdict}"
+    yield f"  joint NLL with minus without {diagnosis.difference}"
     if diagnosis.noisy is not None and diagnosis.quiet is not None:
-        yield f"  on the half where members see more label noise {diagnosis.noisy}, on the other {diagnosis.quiet}"
+        yield f"  where members see more label noise {diagnosis.noisy}"
+        yield f"  where they see less {diagnosis.quiet}"
 
 
 def _line(row: Row, chosen: Row) -> str:
