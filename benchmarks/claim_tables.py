@@ -136,7 +136,10 @@ def _bandit(tables: Tables) -> pd.DataFrame:
     """Regret by horizon (the setting) and part of the problems (the seed), each agent as tuned for the horizon."""
     table = tables.read("bandit/regret_runs.csv", ("horizon", "agent", "part", "problems", "regret"))
     table = _finite(table, ("regret",))
-    return table.assign(setting=[f"T{int(horizon)}" for horizon in table.horizon], seed=table.part)
+    settings = [f"T{int(horizon)}" for horizon in table.horizon]
+    # Parts of different sizes are different problems: their names must not agree between two folders.
+    parts = [f"{int(part):06d} of {int(count)}" for part, count in zip(table.part, table.problems, strict=True)]
+    return table.assign(setting=settings, seed=parts)
 
 
 SOURCES: dict[str, Callable[[Tables], pd.DataFrame]] = {

@@ -166,7 +166,8 @@ def _gap(gap: Interval, unit: claim_tests.Unit) -> str:
 
 
 def _star(gap: Interval) -> str:
-    return " *" if gap.excludes(0.0) else ""
+    # Without sampling error there is no interval to leave out 0.
+    return " *" if gap.low < gap.high and gap.excludes(0.0) else ""
 
 
 def _score_rows(comparison: Comparison) -> Iterator[list[str]]:

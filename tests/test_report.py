@@ -210,6 +210,8 @@ def test_compare_pairs_shared_seeds_and_finds_what_differs(world, tmp_path):
     runs.to_csv(other / "testbed/figure_2_runs.csv", index=False)
     images = pd.read_csv(other / "cifar10/figure_5_runs.csv")
     images.assign(seed=images.seed + 100).to_csv(other / "cifar10/figure_5_runs.csv", index=False)
+    regret = pd.read_csv(other / "bandit/regret_runs.csv")
+    regret.assign(problems=50).to_csv(other / "bandit/regret_runs.csv", index=False)
     comparison = report_compare.compare(world, other)
     pairs = {(one.source, one.score, one.agent): one for one in comparison.scores}
     hit = pairs["figure 2", "kl_joint", "ensemble-bp"]
@@ -220,6 +222,8 @@ def test_compare_pairs_shared_seeds_and_finds_what_differs(world, tmp_path):
     assert (same.gap.estimate, same.gap.excludes(0.0)) == (0.0, False)
     apart = pairs["figure 5", "nll_joint", "ensemble-p"]
     assert apart.how == "independent, 8 and 8 seeds"
+    # Parts of another size hold other problems.
+    assert pairs["bandit", "regret", "ensemble-p"].how == "independent, 12 and 12 parts"
     assert not apart.gap.excludes(0.0)
     differing = [pair.first.claim.id for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
     assert set(differing) <= {"F2-bp", "F9-few", "F9-many"}
