@@ -24,8 +24,8 @@ SIZES = {
         num_members=10,
         seeds=5,
         prior_scales=(3.0, 10.0),
-        width=cifar10_runs.SMALL_WIDTH,
-        num_test=2000,
+        width=cifar10_runs.NARROW,
+        num_test=1000,
     ),
     "paper": cifar10_runs.Size(cifar10_runs.PAPER, num_members=10, seeds=5, prior_scales=(1.0, 3.0, 10.0, 30.0)),
 }

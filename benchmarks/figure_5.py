@@ -22,7 +22,7 @@ SIZES = {
         num_members=3,
         seeds=3,
         prior_scales=(3.0,),
-        width=cifar10_runs.TINY_WIDTH,
+        width=cifar10_runs.NARROW,
         num_test=500,
     ),
     "standard": cifar10_runs.Size(
@@ -30,8 +30,8 @@ SIZES = {
         num_members=10,
         seeds=5,
         prior_scales=(0.0, 3.0),
-        width=cifar10_runs.SMALL_WIDTH,
-        num_test=2000,
+        width=cifar10_runs.NARROW,
+        num_test=1000,
     ),
     "paper": cifar10_runs.Size(
         (cifar10_runs.Problem(50_000, noise="figure_5"),),
