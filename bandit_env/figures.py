@@ -59,8 +59,9 @@ def plot_members(table: pd.DataFrame, num_problems: int, path: pathlib.Path) -> 
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     finite, infinite = table[table["members"] > 0], table[table["members"] == 0].iloc[0]
-    members = finite["members"]
-    left.errorbar(members, finite["regret"], 1.96 * finite["standard_error"], fmt="o-", capsize=3, label="M members")
+    left.errorbar(
+        finite["members"], finite["regret"], 1.96 * finite["standard_error"], fmt="o-", capsize=3, label="M members"
+    )
     low, high = (infinite["regret"] + sign * 1.96 * infinite["standard_error"] for sign in (-1, 1))
     left.axhspan(low, high, color="tab:gray", alpha=0.4, lw=0, label="infinite ensemble")
     levels = [
@@ -75,10 +76,9 @@ def plot_members(table: pd.DataFrame, num_problems: int, path: pathlib.Path) -> 
     right.axhline(0.0, color="tab:gray")
     right.errorbar(near["members"], near["minus_infinite"], near["minus_infinite_95"], fmt="o-", capsize=3)
     right.set(ylabel="regret minus infinite ensemble's", title="difference on the same problems, where it is small")
-    ticks = [int(count) for count in members]
-    for axes in (left, right):
+    for axes, shown in ((left, finite), (right, near)):
         axes.set(xscale="log", xlabel="members M")
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_xticks(list(shown["members"]), [str(count) for count in shown["members"]])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.title.set_fontsize(10)

@@ -99,6 +99,7 @@ class Simulation:
         setting = _make_setting(made, loss, seed)
         small = dim <= law.MAX_UNROLLED_DIM and num_actions * dim * dim <= MAX_TABLE
         state = _initial_state(setting, loss, num_members, seed)
+        self._setting: _Setting | _Table
         if num_members is None and small:
             sums = law.Sums(*(tuple(tf.unstack(part)) for part in state.sums))
             self._state, self._setting = state._replace(sums=sums), _make_table(setting)

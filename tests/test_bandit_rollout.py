@@ -34,6 +34,27 @@ def numpy_thompson(num_problems, horizon, seed, num_actions=4, dim=2, prior_scal
     return regret.cumsum(0)
 
 
+def numpy_ensemble_sampling(num_problems, horizon, num_members, seed):
+    """Ensemble sampling with M members of ensemble-bp, d=2, N=4, s0=1, written anew: regret `[horizon, problems]`."""
+    rng, every = np.random.default_rng(seed), np.arange(num_problems)
+    x, theta = rng.standard_normal((num_problems, 4, 2)), rng.standard_normal((num_problems, 2))
+    variance = np.einsum("jnd,jd->jn", x**2, rng.uniform(size=(num_problems, 2)))
+    mean = np.einsum("jnd,jd->jn", x, theta)
+    precision = np.tile(np.eye(2), (num_problems, 1, 1))
+    target = rng.standard_normal((num_problems, num_members, 2))  # anchors
+    regret = np.zeros((horizon, num_problems))
+    for t in range(horizon):
+        member = target[every, rng.integers(num_members, size=num_problems)]
+        action = np.einsum("jnd,jd->jn", x, np.linalg.solve(precision, member[..., None])[..., 0]).argmax(1)
+        chosen, var = x[every, action], variance[every, action]
+        reward = mean[every, action] + np.sqrt(var) * rng.standard_normal(num_problems)
+        told = reward[:, None] + np.sqrt(var)[:, None] * rng.standard_normal((num_problems, num_members))
+        precision += chosen[:, :, None] * chosen[:, None, :] / var[:, None, None]
+        target += told[..., None] * (chosen / var[:, None])[:, None]
+        regret[t] = mean.max(1) - mean[every, action]
+    return regret.cumsum(0)
+
+
 def check_equal_means(result, reference, horizon):
     theirs = reference[horizon - 1]
     error = np.hypot(result.standard_error[horizon - 1], theirs.std() / np.sqrt(len(theirs)))
@@ -126,6 +147,14 @@ def test_finite_ensembles_approach_the_infinite_one():
     assert gap[1] > gap[4] > gap[64]
     assert gap[1] > 5.0 * error[1]
     assert abs(gap[64]) < 4.0 * error[64]
+
+
+@pytest.mark.slow
+def test_a_finite_ensemble_has_the_regret_of_ensemble_sampling():
+    result = bandit_env.run_bandit("ensemble-bp", 6000, 500, seed=9, num_members=30)
+    reference = numpy_ensemble_sampling(6000, 500, 30, seed=14)
+    for horizon in (1, 10, 100, 500):
+        check_equal_means(result, reference, horizon)
 
 
 def test_ensemble_n_is_greedy_and_pays_for_it():
