@@ -41,9 +41,11 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
     """
     counts = np.asarray(streaming_metrics.count_probabilities(tau, 2))
     drawn = np.arange(len(counts))
-    marginal: Floats | None = None  # [examples], log of the sum over members of their likelihoods
-    joint: Floats | None = None  # [pairs of anchors, how often the first is drawn], likewise
-    mixture: Floats | None = None  # [examples, classes], the sum over members of their probabilities
+    # Running sums over members: logarithms of their likelihoods, `[examples]` and `[pairs of anchors, how often the
+    # first is drawn]`, and their probabilities `[examples, classes]`.
+    marginal: Floats | float = -math.inf
+    joint: Floats | float = -math.inf
+    mixture: Floats | float = 0.0
     scores = []
     for size, logits in enumerate(members, start=1):
         checked, classes = member_logits.check(logits[:, None], labels)
@@ -51,9 +53,9 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
         likelihood = log_probabilities[np.arange(len(classes)), classes]
         pairs = likelihood[: len(likelihood) // 2 * 2].reshape(-1, 2)
         both = pairs[:, :1] * drawn + pairs[:, 1:] * (tau - drawn)
-        marginal = likelihood if marginal is None else np.logaddexp(marginal, likelihood)
-        joint = both if joint is None else np.logaddexp(joint, both)
-        mixture = np.exp(log_probabilities) if mixture is None else mixture + np.exp(log_probabilities)
+        marginal = np.logaddexp(marginal, likelihood)
+        joint = np.logaddexp(joint, both)
+        mixture = mixture + np.exp(log_probabilities)
         nll, nll_error = _mean(math.log(size) - marginal)
         dyadic, dyadic_error = _mean((math.log(size) - joint) @ counts)
         # The log of the mixture is a member whose probabilities are those of the ensemble.
