@@ -6,6 +6,7 @@ set counts alike when they are averaged; below 1 is better than the reference.
 
 from __future__ import annotations
 
+import fractions
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,10 @@ def bars(axis: Any, summary: pd.DataFrame, score: str, labels: Sequence[str]) ->
         interval = statistics.Interval(row["estimate"], row["low"], row["high"], row["count"])
         axis.bar(place, interval.estimate, 0.7, color=colour(label))
         testbed_drawing.error_bar(axis, place, interval, "black")
+        # Inside the bar, because differences are small beside the whole.
+        axis.text(
+            place, 0.04, f"{interval.estimate:.3f}", ha="center", fontsize=9, color="black", backgroundcolor="white"
+        )
     axis.axhline(1.0, color="black", lw=0.8, ls=":")
     names = [label.replace("ensemble-", "") for label in labels]
     axis.set_xticks(range(len(labels)), names, fontsize=9)
@@ -77,8 +82,9 @@ def training(runs: pd.DataFrame, size: cifar10_runs.Size) -> str:
         f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}"
         for row in problems.to_dict("records")
     )
+    width, decay = fractions.Fraction(size.width), testbed_drawing.listing(problems.weight_decay)
     return (
-        f"VGG of width {size.width:g}; {each}; weight decay {testbed_drawing.listing(problems.weight_decay)} / T. "
+        f"VGG of width {width}; {each}; weight decay {decay} / T. "
         f"Scores on the first {int(runs.num_test.iloc[0]):,} test images."
     )
 
@@ -106,4 +112,7 @@ def save(
 
 def seed_bars(count: int) -> str:
     """Says in a caption what the error bars are."""
-    return f"Error bars: 95% bootstrap intervals over {count} seed{'s' if count > 1 else ''} that share no member."
+    if count == 1:
+        return "One seed."
+    few = ", too few to conclude from" if count < testbed_drawing.MIN_SEEDS else ""
+    return f"Error bars: 95% bootstrap intervals over {count} seeds that share no member{few}."

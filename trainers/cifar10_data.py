@@ -179,8 +179,9 @@ def _read_cached(folder: pathlib.Path) -> Arrays:
         with contextlib.suppress(OSError), files.atomic_path(copy) as path:
             path.mkdir()
             for split in _SPLITS:
-                for name, array in zip(("images", "labels"), arrays[split], strict=True):
-                    np.save(path / f"{split}_{name}.npy", array)
+                images, labels = arrays[split]
+                np.save(path / f"{split}_images.npy", images)
+                np.save(path / f"{split}_labels.npy", labels)
         return arrays
     return {
         split: (
@@ -325,7 +326,7 @@ def _builder_of(arrays: Arrays) -> Any:
     """Returns TFDS's builder class of the data set, which takes them from arrays instead of a download."""
     import tensorflow_datasets as tfds
 
-    class Prepared(tfds.builder_cls(NAME), skip_registration=True):  # type: ignore[misc]
+    class Prepared(tfds.builder_cls(NAME), skip_registration=True):  # type: ignore[misc, call-arg]
         name = NAME
         code_path = None  # Where TFDS would look for checksums of downloads.
 

@@ -165,7 +165,7 @@ def take(data: ImageData, num_examples: int, subset: Subset = Subset.BALANCED) -
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         rank[rows] = np.arange(len(rows))
-    chosen = np.lexsort((labels, rank))[:num_examples]
+    chosen = np.lexsort([labels.astype(np.int64), rank])[:num_examples]  # By rank, then by class.
     return data.select(by_id[np.sort(chosen)])
 
 
