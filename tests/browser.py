@@ -24,7 +24,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-PATIENCE = 60.0  # seconds for an answer: the machine may be busy
+PATIENCE = 180.0  # seconds for an answer: the machine may be busy
 
 
 def find():
