@@ -128,6 +128,14 @@ def test_shell_lines_are_what_the_command_takes(path, words):
         pytest.fail(f"{path.relative_to(ROOT)}: tf-ensembles {command} does not take {' '.join(arguments)}")
 
 
+def test_figures_that_are_swept_exist():
+    from trainers import sweep_command
+
+    swept = [words[2] for _, words in LINES if words[:2] in (["sweep", "run"], ["sweep", "draw"])]
+    assert swept
+    assert set(swept) <= set(sweep_command.FIGURES)
+
+
 def test_the_shell_lines_were_found():
     assert {words[0] for _, words in LINES} >= {"sweep", "reproduce", "bandit", "export"}
 
