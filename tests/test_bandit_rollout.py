@@ -185,6 +185,14 @@ def test_normals_are_normal_and_independent():
         assert abs((z * other).mean()) < 5.0 * np.sqrt(2.0 / count)
 
 
+def test_normals_invert_the_normal_law_on_the_whole_grid():
+    from scipy import special
+
+    steps = np.concatenate([np.arange(0, 2**24, 4999), np.arange(500), 2**24 - 1 - np.arange(500)])
+    z = np.asarray(draws.to_normal(tf.constant(steps * 2.0**-24, tf.float32)))
+    np.testing.assert_allclose(z, special.ndtri((steps + 0.5) * 2.0**-24), rtol=1e-6, atol=1e-6)  # some ulps of float32
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
