@@ -107,7 +107,9 @@ def draw(panel: Panel, alternative: str) -> str:
     if panel.reference is not None:
         ys.append(panel.reference)
     finite = [y for y in ys if math.isfinite(y) and (y > 0 or not panel.log_y)]
-    vertical = _Axis(finite, HEIGHT - _BOTTOM, _TOP, panel.log_y, from_zero=panel.kind == "bars" or not panel.log_y)
+    # Bars stand on 0; lines that are far from it would look flat.
+    from_zero = panel.kind == "bars" or (bool(finite) and min(finite) < 0.4 * max(finite))
+    vertical = _Axis(finite, HEIGHT - _BOTTOM, _TOP, panel.log_y, from_zero=from_zero)
     names = [series.name for series in panel.series]
     parts = [_grid(vertical, panel)]
     if panel.kind == "bars":

@@ -169,7 +169,7 @@ def _prepare_images() -> tuple[bool, str]:
     if found.returncode:
         return False, "CIFAR10 could not be had on this machine, so its figures were not measured."
     how = found.stdout.split("CIFAR10:")[-1].strip()
-    return True, f"Images: the real CIFAR10, 50,000 to train on and 10,000 to test on ({how})."
+    return True, f"Images: the real CIFAR10 ({how})."
 
 
 def _marker(part: Part, output: pathlib.Path) -> pathlib.Path:
