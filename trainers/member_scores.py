@@ -43,9 +43,9 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
     drawn = np.arange(len(counts))
     # Running sums over members: logarithms of their likelihoods, `[examples]` and `[pairs of anchors, how often the
     # first is drawn]`, and their probabilities `[examples, classes]`.
-    marginal: Floats | float = -math.inf
-    joint: Floats | float = -math.inf
-    mixture: Floats | float = 0.0
+    marginal: Floats = np.full((), -math.inf)
+    joint: Floats = np.full((), -math.inf)
+    mixture: Floats = np.zeros(())
     scores = []
     for size, logits in enumerate(members, start=1):
         checked, classes = member_logits.check(logits[:, None], labels)
