@@ -61,9 +61,11 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
     for axis in axes:
         axis.set(xscale="log", xlabel="training examples T")
     canvas.suptitle("Figure 9: flipped labels at d = 10, by the number of training examples")
+    fewest, most = gain["count"].min(), gain["count"].max()
+    seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
     testbed_drawing.caption(
         canvas,
-        f"Temperature 0.1, 25% of the training labels 1 flipped to 0, {gain['count'].max()} seeds, {size.num_members} "
+        f"Temperature 0.1, 25% of the training labels 1 flipped to 0, {seeds} seeds, {size.num_members} "
         f"members; hyper-parameters chosen per setting by joint KL on {size.tuning_seeds} other seed(s) with "
         f"{size.tuning_members} members. Bars: 95% bootstrap intervals over seeds, of paired differences on the right.",
     )
