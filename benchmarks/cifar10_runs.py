@@ -186,18 +186,22 @@ def stages(size: Size, agents: Sequence[Agent]) -> list[Callable[[Rows], list[sw
 
 
 def table(rows: Rows, size: Size, agents: Sequence[Agent]) -> pd.DataFrame:
-    """Returns a row per scored ensemble of the training sets that are complete; raises where there is none."""
+    """Returns a row per scored ensemble of complete seeds; raises where there is none.
+
+    While a sweep is under way, training sets that have fewer complete seeds than others are left out.
+    """
     import pandas as pd
 
     by_hash = {row["hash"]: row for row in rows}
-    lines: list[dict[str, Any]] = []
+    complete: dict[Problem, list[list[Ensemble]]] = {}
     for problem in size.problems:
-        planned = [one for seed in range(size.seeds) for one in ensembles(problem, agents, size, seed)]
-        if all(one.run.hash in by_hash for one in planned):
-            lines += [_line(one, by_hash[one.run.hash]) for one in planned]
-    if not lines:
-        raise ValueError("Expected all ensembles of a training set; 'sweep run' computes them. Received: a part")
-    return pd.DataFrame(lines)
+        seeds = [ensembles(problem, agents, size, seed) for seed in range(size.seeds)]
+        complete[problem] = [seed for seed in seeds if all(one.run.hash in by_hash for one in seed)]
+    most = max(map(len, complete.values()))
+    if not most:
+        raise ValueError("Expected all ensembles of at least one seed; 'sweep run' computes them. Received: a part")
+    kept = [one for seeds in complete.values() if len(seeds) == most for seed in seeds for one in seed]
+    return pd.DataFrame([_line(one, by_hash[one.run.hash]) for one in kept])
 
 
 def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ SIZES = {
     "quick": cifar10_runs.Size(
         (cifar10_runs.TINY_10, cifar10_runs.TINY_100),
         num_members=3,
-        seeds=3,
+        seeds=5,
         prior_scales=(3.0,),
         width=cifar10_runs.NARROW,
         num_test=500,
