@@ -194,6 +194,7 @@ np.savez(folder + "/end.npz", regret=regret.regret.numpy(), target=agent.sums.ta
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_and_its_successor_end_like_an_undisturbed_one(tmp_path):
     def run(die_after):
         return subprocess.run([sys.executable, "-c", RUNNER, str(tmp_path), str(die_after)], capture_output=True)
