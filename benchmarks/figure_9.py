@@ -69,7 +69,7 @@ def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) ->
         f"members; hyper-parameters chosen per setting by joint KL on {size.tuning_seeds} other seed(s) with "
         f"{size.tuning_members} members. Bars: 95% bootstrap intervals over seeds, of paired differences on the right.",
     )
-    lines = testbed_drawing.save(canvas, {"figure_9": summary}, folder, "figure_9")
+    lines = testbed_drawing.save(canvas, {"figure_9": summary, "figure_9_runs": figure_2.slim(raw)}, folder, "figure_9")
     compared = summary[summary.verdict != ""]
     told = zip(compared.num_train, figure_2.describe(compared), strict=True)
     return [*lines, *(f"T = {num_train}: {text}" for num_train, text in told)]

@@ -33,8 +33,8 @@ COMMANDS = {
     "sweep": Command(
         "resumable sweeps over agents, problems and seeds, and the figures they make", "trainers.sweep_command"
     ),
-    "reproduce": Command("the experiments at a size for minutes, ending in a table", "benchmarks.reproduce"),
-    "report": Command("what a results folder holds, as a table and as Markdown", "benchmarks.report"),
+    "reproduce": Command("the paper's experiments, the verdicts on its claims, and a report", "benchmarks.reproduce"),
+    "report": Command("the report of a results folder, or of two side by side", "benchmarks.report"),
     "export": Command("write a saved .keras ensemble as a TensorFlow SavedModel", "trainers.export"),
     "info": Command("versions, devices, cores and which optional parts are available", "trainers.info"),
 }
