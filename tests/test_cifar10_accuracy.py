@@ -1,16 +1,15 @@
 """On real CIFAR10: a quarter-width VGG against a linear model on the same 5,000 images. Needs the prepared data."""
 
 import os
-import pathlib
 
 import keras
 import numpy as np
 import pytest
 
-from trainers import cifar10_runs, image_data, member_training
+from trainers import cifar10_data, cifar10_runs, image_data, member_training
 from trainers.member_config import MemberConfig
 
-FOLDER = os.environ.get(cifar10_runs.DATA_VARIABLE) or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+FOLDER = os.environ.get(cifar10_runs.DATA_VARIABLE)
 
 CONFIG = MemberConfig(num_train=5000, num_test=2000, width=0.25, epochs=10, batch_size=64, weight_decay=3.0)
 
@@ -33,7 +32,7 @@ def _linear_accuracy(train, test, l2):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (pathlib.Path(FOLDER).expanduser() / "cifar10").exists(), reason="no prepared CIFAR10")
+@pytest.mark.skipif(not cifar10_data.is_prepared(FOLDER), reason="no prepared CIFAR10")
 def test_a_small_vgg_beats_a_linear_model(tmp_path):
     train, test = cifar10_runs.load_member_data(CONFIG)
     result = member_training.train(CONFIG, train, test, tmp_path)

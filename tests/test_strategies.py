@@ -84,7 +84,7 @@ def _start(store, *options, **variables):
 
 
 def _logits(process, store):
-    _, errors = process.communicate(timeout=600)
+    _, errors = process.communicate(timeout=3000)
     assert process.returncode == 0, errors[-3000:]
     return member_store.MemberFiles(store, make_config()).predictions()[0]
 
