@@ -2,8 +2,8 @@
 
 A figure has two kinds of runs. One trains a member and keeps its test logits; the other scores an ensemble from the
 logits of its members. Members are numbered: seed k of a figure is the block of members from `k * num_members` on, so
-seeds share no member, and figures that ask for the same member train it once. The point estimate `vgg` is the first
-member of a block of ensemble-n, alone.
+seeds share no member, and figures that ask for the same member train it once. The point estimate `vgg` is a member of
+the block of ensemble-n alone; its score is the mean over them, what any one of them can be expected to have.
 
 Importing this module does not import TensorFlow; computing runs does.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SWEEP = "cifar10"  # one results folder for all figures, because they share members
 
+SCORES = ("nll_marginal", "nll_marginal_error", "nll_joint", "nll_joint_error", "accuracy", "ece")
 VGG, N, P, BP = "vgg", "ensemble-n", "ensemble-p", "ensemble-bp"
 
 Rows = Sequence[dict[str, Any]]
@@ -131,8 +132,7 @@ def member_runs(problem: Problem, agents: Iterable[Agent], size: Size, seed: int
     """Returns the training of all members that the ensembles of one problem and seed need, each once."""
     runs = {}
     for agent in agents:
-        count = 1 if agent.name == VGG else size.num_members
-        for member in range(seed * size.num_members, seed * size.num_members + count):
+        for member in range(seed * size.num_members, (seed + 1) * size.num_members):
             run = _member_run(problem, agent, size, member)
             runs[run.id] = run
     return list(runs.values())
@@ -152,11 +152,14 @@ def _member_run(problem: Problem, agent: Agent, size: Size, member: int) -> swee
 
 
 def ensembles(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) -> list[Ensemble]:
-    """Returns the ensembles of one problem and seed."""
+    """Returns the ensembles of one problem and seed; of `vgg`, each member alone."""
     found = []
-    first = seed * size.num_members
+    start = seed * size.num_members
     for agent in agents:
-        for count in (1,) if agent.name == VGG else size.sizes:
+        parts = [(start, count) for count in size.sizes]
+        if agent.name == VGG:
+            parts = [(start + index, 1) for index in range(size.num_members)]
+        for first, count in parts:
             config = {**_fields(problem, agent, size), "num_members": count, "first_member": first}
             run_id = f"cifar10/{problem.id}/{agent.name}-{agent.members_id}-m{count}/from{first}"
             run = sweep.make_run(run_id, functions.EVALUATE, config, group="evaluate", cost=10.0 * count)
@@ -201,7 +204,12 @@ def table(rows: Rows, size: Size, agents: Sequence[Agent]) -> pd.DataFrame:
     if not most:
         raise ValueError("Expected all ensembles of at least one seed; 'sweep run' computes them. Received: a part")
     kept = [one for seeds in complete.values() if len(seeds) == most for seed in seeds for one in seed]
-    return pd.DataFrame([_line(one, by_hash[one.run.hash]) for one in kept])
+    lines = pd.DataFrame([_line(one, by_hash[one.run.hash]) for one in kept])
+    # The networks of a block, each alone, make one row of `vgg`, named after the first.
+    single = lines.agent == VGG
+    means = lines[single].groupby(["num_train", "seed"])[list(SCORES)].transform("mean")
+    lines.loc[single, list(SCORES)] = means
+    return lines[~(single & lines.duplicated(["agent", "num_train", "seed"]))].reset_index(drop=True)
 
 
 def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:
@@ -223,8 +231,7 @@ def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:
         "weight_decay": row["weight_decay"],
         "num_test": 10_000 if row["num_test"] is None else row["num_test"],
         "first_member": ensemble.first_member,
-        **{name: row[name] for name in ("nll_marginal", "nll_marginal_error", "nll_joint", "nll_joint_error")},
-        **{name: row[name] for name in ("accuracy", "ece")},
+        **{name: row[name] for name in SCORES},
     }
 
 
