@@ -81,18 +81,21 @@ def test_figure_1_separates_its_tunings(tmp_path):
 
 
 def test_an_unfinished_sweep_is_drawn_with_the_seeds_it_has(tmp_path):
-    rows = [row for row in all_rows(figure_2, "standard") if row["seed"] not in range(7, 20)]
-    rows = [row for row in rows if not (row["seed"] == 6 and row["input_dim"] == 100)]
+    seeds = figure_2.SIZES["standard"].seeds_to_report
+    rows = [row for row in all_rows(figure_2, "standard") if row["seed"] not in seeds[7:]]
+    rows = [row for row in rows if not (row["seed"] == seeds[6] and row["input_dim"] == 100)]
     figure_2.report("standard", rows, tmp_path)
     assert set(pd.read_csv(tmp_path / "figure_2.csv")["count"]) == {6}
-    few = [row for row in rows if row["seed"] not in range(2, 20)]
+    few = [row for row in rows if row["seed"] not in seeds[2:]]
     lines = figure_2.report("standard", few, tmp_path)
     assert sum("too few seeds" in line for line in lines) == 4
 
 
 def test_rows_of_an_earlier_choice_are_left_out(tmp_path):
     rows = all_rows(figure_2, "standard")
-    old = [row for row in rows if row["agent"] == "ensemble-p" and row["seed"] < 20]
+    seeds = figure_2.SIZES["standard"].seeds_to_report
+    old = [row for row in rows if row["agent"] == "ensemble-p" and row["seed"] in seeds]
+    assert old
     stale = [{**row, "hash": f"old {row['hash']}", "l2": 7.0, "kl_joint": 0.0} for row in old]
     expected = figure_2.report("standard", rows, tmp_path)
     assert figure_2.report("standard", stale + rows, tmp_path) == expected
