@@ -99,7 +99,7 @@ class Predictor:
         for from_variable, to_variable in zip(fresh.variables, self.model.variables, strict=True):
             to_variable.assign(from_variable.value)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function  # One graph per batch size: replicas, and TPUs, need to know it.
     def _logits(self, images: tf.Tensor) -> Any:
         """Returns logits of `[batch, ...]` images; each replica those of its own part."""
 
