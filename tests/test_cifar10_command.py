@@ -155,5 +155,6 @@ def test_members_as_runs_of_a_sweep(engine, store, arrays, tmp_path, capsys):
     for ours, theirs in zip(_members(store), _members(tmp_path), strict=True):
         # Another number of threads may sum in another order.
         np.testing.assert_allclose(theirs.predictions()[0], ours.predictions()[0], rtol=1e-2, atol=1e-2)
-    assert call("train", "--store", tmp_path, "--arrays", arrays, *SMALL, *options, "--learning-rate", "1e30") == 1
-    assert "diverged" in capsys.readouterr().out
+    if engine == "local":
+        assert call("train", "--store", tmp_path, "--arrays", arrays, *SMALL, *options, "--learning-rate", "1e30") == 1
+        assert "diverged" in capsys.readouterr().out
