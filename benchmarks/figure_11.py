@@ -26,7 +26,7 @@ SIZES = {
     "quick": cifar10_runs.Size(
         _noisy(cifar10_runs.TINY_100),
         num_members=3,
-        seeds=5,
+        seeds=3,
         prior_scales=(3.0,),
         width=cifar10_runs.NARROW,
         num_test=500,

@@ -20,7 +20,7 @@ SIZES = {
     "quick": cifar10_runs.Size(
         (dataclasses.replace(cifar10_runs.TINY_100, noise="figure_5"),),
         num_members=3,
-        seeds=5,
+        seeds=3,
         prior_scales=(3.0,),
         width=cifar10_runs.NARROW,
         num_test=500,
