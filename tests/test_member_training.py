@@ -22,7 +22,7 @@ CONFIG = MemberConfig(
     width=0.05,
     prior_scale=2.0,
     bootstrap_probability=0.75,
-    weight_decay=0.2,
+    weight_decay=10.0,
     learning_rate=0.002,
     epochs=4,
     batch_size=6,
@@ -55,7 +55,7 @@ def by_hand(config):
             logits = model(x, training=True) + config.prior_scale * prior(x)
             likelihood = tf.gather(tf.nn.log_softmax(logits), labels, axis=1, batch_dims=1)
             loss = -tf.reduce_mean(weights * likelihood)
-            loss += 0.01 * sum(tf.reduce_sum(v.value**2) for v in variables)  # lambda / T
+            loss += 0.5 * sum(tf.reduce_sum(v.value**2) for v in variables)  # lambda / T
         return tape.gradient(loss, variables)
 
     velocity = [np.zeros(v.shape, np.float32) for v in variables]
