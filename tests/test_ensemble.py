@@ -19,28 +19,29 @@ def _take(x, rows):
     return tf.nest.map_structure(lambda v: v[rows], x)
 
 
-def _separate_models(ensemble, build, build_prior=None, scale=0.0):
-    """M plain Keras models with the ensemble's initial weights, each with its own frozen prior inside."""
-    models = []
-    for member in range(ensemble.num_members):
-        g = build()
-        for variable, value in zip(g.variables, ensemble.members.member_values(member), strict=True):
-            variable.assign(value)
-        if build_prior is None:
-            models.append(g)
-            continue
+def _train_alone(ensemble, build, x, y, optimizer, epochs, weights=None, build_prior=None, scale=0.0):
+    """Logits of a plain Keras model trained once per member, from its initial weights and with its frozen prior inside.
+
+    One model takes the members' values in turn, its optimizer those it was built with, so that Keras compiles once.
+    """
+    g = build()
+    pairs, model = [(g, ensemble.members)], g
+    if build_prior is not None:
         p = build_prior()
-        for variable, value in zip(p.variables, ensemble.priors.member_values(member), strict=True):
-            variable.assign(value)
         p.trainable = False
-        models.append(keras.Model(g.inputs, g.outputs[0] + scale * p(g.inputs)))
-    return models
-
-
-def _train_alone(models, x, y, optimizer, epochs, weights=None):
+        pairs.append((p, ensemble.priors))
+        model = keras.Model(g.inputs, g.outputs[0] + scale * p(g.inputs))
+    model.compile(optimizer, LOSS)
+    optimizer.build(model.trainable_variables)
+    start = [np.array(variable) for variable in optimizer.variables]
+    values = [[stack.member_values(member) for _, stack in pairs] for member in range(ensemble.num_members)]
     logits = []
-    for member, model in enumerate(models):
-        model.compile(optimizer(), LOSS)
+    for member, mine in enumerate(values):
+        for (network, _), arrays in zip(pairs, mine, strict=True):
+            for variable, value in zip(network.variables, arrays, strict=True):
+                variable.assign(value)
+        for variable, value in zip(optimizer.variables, start, strict=True):
+            variable.assign(value)
         weight = None if weights is None else weights[:, member]
         model.fit(x, y, batch_size=BATCH, epochs=epochs, shuffle=False, sample_weight=weight, verbose=0)
         logits.append(np.asarray(model(x, training=False)))
@@ -64,7 +65,7 @@ def test_training_together_equals_training_alone(build, optimizer):
     ensemble = tfe.Ensemble(build, MEMBERS, bootstrap=tfe.Bernoulli(0.5), seed=3)
     weights = tfe.Bernoulli(0.5).weights(3, np.arange(EXAMPLES), np.arange(MEMBERS)).numpy()
     epochs = 50 * BATCH // EXAMPLES + 1  # at least 50 steps
-    alone = _train_alone(_separate_models(ensemble, build), x, y, OPTIMIZERS[optimizer], epochs, weights)
+    alone = _train_alone(ensemble, build, x, y, OPTIMIZERS[optimizer](), epochs, weights)
     before = ensemble.predict(x, verbose=0)
     ensemble.compile(OPTIMIZERS[optimizer](), LOSS)
     ensemble.fit(x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0)
@@ -77,10 +78,9 @@ def test_training_together_equals_training_alone(build, optimizer):
 def test_priors_are_added_frozen_and_equal_to_separate_models_with_priors():
     x, y = make_inputs(builders.dense, EXAMPLES), make_labels(EXAMPLES)
     ensemble = tfe.Ensemble(builders.dense, MEMBERS, prior=tfe.PriorFunction(builders.dense, 2.5))
-    models = _separate_models(ensemble, builders.dense, builders.dense, 2.5)
     priors = [np.array(v) for v in ensemble.priors.variables]
     assert not any(np.array_equal(priors[0][0], priors[0][m]) for m in range(1, MEMBERS))
-    alone = _train_alone(models, x, y, OPTIMIZERS["adam"], 12)
+    alone = _train_alone(ensemble, builders.dense, x, y, OPTIMIZERS["adam"](), 12, None, builders.dense, 2.5)
     ensemble.compile(OPTIMIZERS["adam"](), LOSS)
     ensemble.fit(x, y, batch_size=BATCH, epochs=12, shuffle=False, verbose=0)
     assert np.abs(ensemble.predict(x, verbose=0) - alone).max() < 1e-4

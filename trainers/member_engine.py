@@ -157,6 +157,11 @@ class Engine(Predictor):
         with strategy.scope():
             self._optimizer = keras.optimizers.SGD(0.0, momentum=shape.momentum)
             self._optimizer.build(self.model.trainable_variables)
+        # XLA makes a step 1.3 to 1.5 times as fast on CPUs. It cannot compile replicas that talk within a step; a TPU
+        # compiles in any case.
+        alone = replicas == 1 and not isinstance(strategy, tf.distribute.TPUStrategy)
+        self._step = tf.function(self._replica_step, jit_compile=True) if alone else self._replica_step
+        self._graphs: dict[tf.DType, Any] = {}  # by the type of the images: one serves any number of them and of steps
         if replicas > 1:
             _synchronise_batch_norm(self.model)
 
@@ -195,7 +200,6 @@ class Engine(Predictor):
             **member_store.pack(_values(prior), "prior"),
         }
 
-    @tf.function(reduce_retracing=True)
     def steps(
         self,
         data: Tensors,
@@ -207,6 +211,23 @@ class Engine(Predictor):
         decay: tf.Tensor,
     ) -> tf.Tensor:
         """Makes the steps on rows `[steps, batch]` and returns their losses `[steps]`."""
+        arguments = (data, rows, epochs, rates, seed, scale, decay)
+        kind = data.images.dtype
+        if kind not in self._graphs:
+            signature = tf.nest.map_structure(_of_any_length, arguments)
+            self._graphs[kind] = tf.function(self._all_steps, input_signature=signature)
+        return self._graphs[kind](*arguments)
+
+    def _all_steps(
+        self,
+        data: Tensors,
+        rows: tf.Tensor,
+        epochs: tf.Tensor,
+        rates: tf.Tensor,
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+        decay: tf.Tensor,
+    ) -> tf.Tensor:
         losses = tf.TensorArray(tf.float32, tf.shape(rows)[0])
         for step in tf.range(tf.shape(rows)[0]):
             batch = tf.ensure_shape(rows[step], [self.shape.batch])
@@ -222,7 +243,7 @@ class Engine(Predictor):
                 scale,
                 decay,
             )
-            parts = self.strategy.run(self._replica_step, args=arguments)
+            parts = self.strategy.run(self._step, args=arguments)
             losses = losses.write(step, self.strategy.reduce("SUM", parts, axis=None))
         return losses.stack()
 
@@ -266,6 +287,10 @@ def _get_prior(
 ) -> Predictor:
     """Returns the prior's predictor, which engines of all widths and batches share."""
     return Predictor(lambda: vgg.build_conv_prior(input_shape, num_classes), num_classes, mean, std, strategy)
+
+
+def _of_any_length(value: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *value.shape[1:]] if value.shape.rank else [], value.dtype)
 
 
 def _values(variables: Any) -> list[NDArray[Any]]:
