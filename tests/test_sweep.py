@@ -16,7 +16,7 @@ import time
 import pandas as pd
 import pytest
 
-from trainers import sweep, sweep_engines, sweep_progress, sweep_runs, sweep_store
+from trainers import sweep, sweep_engines, sweep_progress, sweep_runs, sweep_store, sweep_worker
 
 FUNCTIONS = "tests.sweep_functions"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -361,6 +361,20 @@ def test_estimate_weighs_costs_and_groups():
     # a2: 3 x 5 s; c1, of an unknown group: 4 x (5 + 1) / (1 + 2) s.
     assert sweep_progress.seconds_left(runs, rows, set(), 2) == pytest.approx((15 + 8) / 2)
     assert sweep_progress.seconds_left(runs, rows, {runs[3].hash}, 1) == pytest.approx(15)
+    # What had to start up counts where there is nothing better.
+    cold = {runs[0].hash: {"wall_seconds": 50.0, "warm": False}}
+    assert sweep_progress.seconds_left(runs[:2], cold, set(), 1) == pytest.approx(150)
+    more = [*runs[:2], sweep.make_run("a3", "m:f", {}, group="a", cost=2.0)]
+    warm = {**cold, more[2].hash: {"wall_seconds": 1.0, "warm": True}}
+    assert sweep_progress.seconds_left(more, warm, set(), 1) == pytest.approx(1.5)
+
+
+def test_a_worker_is_warm_from_the_second_run_of_a_group_on():
+    messages = [
+        {"function": "builtins:dict", "group": group, "batch": False, "runs": [(str(n), "{}")], "wanted": [str(n)]}
+        for n, group in enumerate(("warm-a", "warm-a", "warm-b"))
+    ]
+    assert [sweep_worker.compute(message)[0]["warm"] for message in messages] == [False, True, False]
 
 
 def test_unknown_engine_raises(tmp_path):

@@ -37,6 +37,7 @@ MAX_DEATHS = 3
 
 # How often to refresh the estimate of the time left, which looks at all runs.
 _ESTIMATE_EVERY = 2.0
+_PATIENCE = 20.0  # seconds after the first outcome that a better one to estimate from is waited for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,18 +249,30 @@ class _Loop:
         return self._stop
 
     def _measure_first(self) -> None:
-        """Computes units until one has given a time to estimate the whole from, unless there are such rows."""
-        while self._left() is None and not self._stop and self._fill(self._engine.num_slots):
-            self._collect()
-            self._estimated_at = -float("inf")
+        """Computes units until one has given a time to estimate the whole from, unless there are such rows.
+
+        The first run of a worker also imports and compiles: for a while, one that did not is waited for.
+        """
+        patience = float("inf")
+        while not self._stop and not self._warm() and time.monotonic() < patience:
+            if not self._fill(self._engine.num_slots):
+                break
+            if any(self._collect()) and patience == float("inf"):
+                patience = time.monotonic() + _PATIENCE
+        self._estimated_at = -float("inf")
         left = self._left()
         if left is not None and not self._stop:
             workers = self._engine.num_slots
-            text = f"about {sweep_progress.format_seconds(left)} on {workers} worker{'s' if workers > 1 else ''}"
+            text = f"{sweep_progress.format_seconds(left)} on {workers} worker{'s' if workers > 1 else ''}"
+            about, how = ("about", "completed runs") if self._warm() else ("at most", "first runs, start-up included")
             print(
-                f"{text}, from the measured time of completed runs; Ctrl-C stops, the same command continues",
+                f"{about} {text}, from the measured time of {how}; Ctrl-C stops, the same command continues",
                 flush=True,
             )
+
+    def _warm(self) -> bool:
+        """Whether the time of some run is known that did not have to start up first."""
+        return any(self._store.rows[run.hash].get("warm", True) for run in self._runs if run.hash in self._store.rows)
 
     def _left(self) -> float | None:
         now = time.monotonic()

@@ -35,19 +35,22 @@ def seconds_left(
 ) -> float | None:
     """Estimates the time of the missing runs from the measured time of the others, per group where it has any.
 
+    Runs that had to start up first count only in a group that has no warm ones.
+
     Args:
         runs: the plan.
         rows: completed rows by hash.
         skip: hashes of runs that will not be computed.
         num_workers: how many run at a time.
     """
-    spent: dict[str, list[float]] = {}
+    spent: dict[tuple[str, bool], list[float]] = {}  # seconds and cost, by group and whether warm; group "": all
     missing: dict[str, float] = {}
     for run in runs:
         key = run.hash
         if key in rows:
+            warm = bool(rows[key].get("warm", True))
             for group in ("", f"group {run.group}"):
-                entry = spent.setdefault(group, [0.0, 0.0])
+                entry = spent.setdefault((group, warm), [0.0, 0.0])
                 entry[0] += rows[key]["wall_seconds"]
                 entry[1] += run.cost
         elif key not in skip:
@@ -58,7 +61,8 @@ def seconds_left(
         return None
     total = 0.0
     for group, cost in missing.items():
-        seconds, measured = spent.get(group) or spent[""]
+        order = ((group, True), ("", True), (group, False), ("", False))
+        seconds, measured = next(spent[kind] for kind in order if kind in spent)
         total += cost * seconds / measured
     return total / num_workers
 

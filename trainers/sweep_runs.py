@@ -18,7 +18,7 @@ from typing import Any
 # Columns of a row that are about the run, beside those of its configuration and of its result.
 ABOUT = ("id", "hash", "function", "config")
 # Columns that say how a run went; they differ between two computations of the same run.
-FACTS = ("wall_seconds", "finished_at", "session", "versions", "machine")
+FACTS = ("wall_seconds", "warm", "finished_at", "session", "versions", "machine")
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -67,6 +67,7 @@ class Unit:
         """Returns what `sweep_worker.compute` takes."""
         return {
             "function": self.runs[0].function,
+            "group": self.runs[0].group,
             "batch": bool(self.runs[0].batch),
             "runs": [(run.hash, run.config_json) for run in self.runs],
             "wanted": sorted(self.wanted),

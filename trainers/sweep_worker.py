@@ -38,13 +38,24 @@ _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "tensorflow-probability", "n
 
 Outcome = dict[str, Any]
 
+_known: set[tuple[str, str]] = set()  # functions and groups that this process has computed before
+
 
 def compute(message: dict[str, Any]) -> list[Outcome]:
     """Computes a unit (see `sweep_runs.Unit.message`) and returns one outcome per wanted run.
 
-    An outcome has `hash`, `wall_seconds`, `finished_at`, `versions` and `machine`, and either `result` or `error` with
-    `traceback`. Where a batch fails as a whole, its runs are computed one by one, so that only the guilty fail.
+    An outcome has `hash`, `wall_seconds`, `warm`, `finished_at`, `versions` and `machine`, and either `result` or
+    `error` with `traceback`. It is warm where this process has computed runs of its group before: the others' time
+    includes imports and compilation. Where a batch fails as a whole, its runs are computed one by one, so that only
+    the guilty fail.
     """
+    kind = (message["function"], message["group"])
+    warm = kind in _known
+    _known.add(kind)
+    return [{**outcome, "warm": warm} for outcome in _compute(message)]
+
+
+def _compute(message: dict[str, Any]) -> list[Outcome]:
     wanted = set(message["wanted"])
     hashes = [run_hash for run_hash, _ in message["runs"]]
     configs = [json.loads(text) for _, text in message["runs"]]
