@@ -1,6 +1,7 @@
 """`tf-ensembles cifar10`, on small arrays in the place of CIFAR10."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
@@ -23,7 +24,12 @@ def arrays(tmp_path_factory):
 
 
 def call(*arguments):
-    return cli.main(["cifar10", *map(str, arguments)])
+    before = dict(os.environ)  # The command sets variables for its workers: other tests must not see them.
+    try:
+        return cli.main(["cifar10", *map(str, arguments)])
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture(scope="module")
