@@ -242,7 +242,7 @@ TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay
 TINY_100 = Problem(100, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=3.0)
 SMALL_10 = Problem(10, epochs=100, batch_size=10, learning_rate=4e-4, weight_decay=3.0)
 SMALL_100 = Problem(100, epochs=20, batch_size=10, learning_rate=2e-2, weight_decay=3.0)
-SMALL_1000 = Problem(1000, epochs=20, batch_size=10, learning_rate=2e-2, weight_decay=3.0)
+SMALL_1000 = Problem(1000, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=3.0)
 PAPER = tuple(Problem(num_train) for num_train in (10, 100, 1000, 50_000))
 NARROW = 1 / 16  # the width of their networks
 
