@@ -1,5 +1,5 @@
 # make reproduce   set up the environment if need be, run the experiments, end with a table
-# make test        set up the environment if need be, lint, check types, run the tests
+# make test        set up the environment if need be, lint, check types (both where sources changed), run the tests
 # make lint        lint and types only
 # make docs        build the documentation into build/site
 # make clean       remove the environment and caches; results stay
@@ -8,6 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Named by the content of what decides the environment: nothing is reinstalled while that is the same.
 STAMP := $(VENV)/installed-$(shell cat setup.cfg pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+# Named by the names and contents of all sources, and by the environment that checks them.
+SOURCES := $(shell find . -name '.?*' -prune -o -name build -prune -o -name '*.py' -print | LC_ALL=C sort)
+LINTED := $(VENV)/linted-$(shell (echo $(SOURCES) $(STAMP); cat $(SOURCES)) | cksum | cut -d' ' -f1)
 
 .PHONY: reproduce test lint docs clean
 .DEFAULT_GOAL := reproduce
@@ -16,12 +19,18 @@ reproduce: $(STAMP)
 	@$(BIN)/tf-ensembles reproduce
 
 lint: $(STAMP)
+	@rm -f $(VENV)/linted-*
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@touch $(LINTED)
 
-test: lint
+# Lints first, unless these sources have passed before.
+test: $(LINTED)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+$(LINTED):
+	@$(MAKE) --no-print-directory lint
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

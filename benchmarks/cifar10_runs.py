@@ -78,6 +78,9 @@ class Size:
     num_test: int | None = None  # None: all 10,000
     ensemble_sizes: tuple[int, ...] = ()  # of figure 11; the others have `num_members` only
     probabilities: tuple[float, ...] = (0.5, 0.75, 0.9)
+    data: str = member_config.CIFAR10
+    seed: int = 0  # of all members
+    name: str = "cifar10"  # that ids of runs begin with
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -112,6 +115,8 @@ def _fields(problem: Problem, agent: Agent, size: Size) -> dict[str, Any]:
     """What all members of an ensemble have in common; rates are resolved, so that rows tell them."""
     chance = agent.bootstrap_probability
     config = member_config.MemberConfig(
+        data=size.data,
+        seed=size.seed,
         num_train=problem.num_train,
         noise=problem.noise,
         epochs=problem.epochs,
@@ -143,7 +148,7 @@ def _member_run(problem: Problem, agent: Agent, size: Size, member: int) -> swee
     config = member_config.from_dict({**fields, "member": member})
     tested = (size.num_test or 10_000) * (2 if agent.prior_scale else 1)
     return sweep.make_run(
-        f"cifar10/{problem.id}/{agent.members_id}/member{member}",
+        f"{size.name}/{problem.id}/{agent.members_id}/member{member}",
         functions.TRAIN,
         {**fields, "member": member},
         group=f"batch{config.batch}-{'prior' if agent.prior_scale else 'plain'}",  # What is compiled for.
@@ -161,7 +166,7 @@ def ensembles(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) 
             parts = [(start + index, 1) for index in range(size.num_members)]
         for first, count in parts:
             config = {**_fields(problem, agent, size), "num_members": count, "first_member": first}
-            run_id = f"cifar10/{problem.id}/{agent.name}-{agent.members_id}-m{count}/from{first}"
+            run_id = f"{size.name}/{problem.id}/{agent.name}-{agent.members_id}-m{count}/from{first}"
             run = sweep.make_run(run_id, functions.EVALUATE, config, group="evaluate", cost=10.0 * count)
             found.append(Ensemble(problem, agent, seed, count, first, run))
     return found

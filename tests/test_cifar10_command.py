@@ -134,6 +134,10 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
         (["train", "--agent", "ensemble-n", "--prior-scale", "3"], "--prior-scale with ensemble-p"),
         (["train", "--agent", "ensemble-p", "--bootstrap", "0.5"], "--bootstrap with ensemble-bp only"),
         (["train", "--strategy", "mirrored", "--workers", "2"], "--strategy auto or cpu with --workers"),
+        (
+            ["train", "--validation", "--num-train", "45001"],
+            "num_train <= 45000 of cifar10-validation. Received: 45001",
+        ),
         (["train", "--arrays", "missing.npz"], "Expected a file for --arrays. Received: missing.npz"),
         (["train", "--num-members", "2", "--retrain", "2"], r"members in \[0, 2\). Received: \[2\]"),
         (["train", "--strategy", "tpu"], "Expected a TPU: give --tpu NAME"),

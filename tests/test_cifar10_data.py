@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from trainers import cifar10_data, image_data
+from trainers import cifar10_data, cifar10_runs, image_data, member_config
 
 TRAIN, TEST = 20, 10  # images
 
@@ -209,3 +209,27 @@ def test_checksums_of_the_real_download_are_found(offline):
 def test_default_directory(monkeypatch):
     monkeypatch.delenv("TFDS_DATA_DIR", raising=False)
     assert cifar10_data.default_data_dir() == pathlib.Path.home() / "tensorflow_datasets"
+
+
+def test_validation_images_are_training_images_that_are_not_trained_on(monkeypatch):
+    train, test = (image_data.make_data(*ARRAYS[split], 10) for split in ("train", "test"))
+    monkeypatch.setattr(cifar10_data, "load_cifar10", lambda *args, **kwargs: cifar10_data.Splits(train, test))
+    monkeypatch.setitem(member_config.TRAINING_IMAGES, "cifar10-validation", 14)
+    cifar10_runs._load.cache_clear()
+    cifar10_runs._load_train.cache_clear()
+    try:
+        config = member_config.MemberConfig(data="cifar10-validation", num_train=10, num_test=5)
+        mine, held_out = cifar10_runs.load_member_data(config)
+        # The smaller training sets are those of the figures.
+        figure = cifar10_runs.load_member_data(dataclasses.replace(config, data="cifar10"))[0]
+        np.testing.assert_array_equal(mine.ids, figure.ids)
+        np.testing.assert_array_equal(held_out.ids, range(14, 19))
+        np.testing.assert_array_equal(held_out.images, ARRAYS["train"][0][14:19])
+        most = cifar10_runs.load_member_data(dataclasses.replace(config, num_train=14, num_test=None))
+        np.testing.assert_array_equal(most[0].ids, range(14))
+        np.testing.assert_array_equal(most[1].ids, range(14, 20))
+        with pytest.raises(ValueError, match="num_train <= 14 of cifar10-validation"):
+            cifar10_runs.load_member_data(dataclasses.replace(config, num_train=15))
+    finally:
+        cifar10_runs._load.cache_clear()
+        cifar10_runs._load_train.cache_clear()

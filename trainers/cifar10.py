@@ -61,7 +61,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = MemberConfig()
     parser.add_argument("--agent", choices=AGENTS, default="ensemble-p", help="(default ensemble-p)")
     parser.add_argument("--num-members", type=int, metavar="M", help="(default 10; 1 for vgg)")
-    parser.add_argument("--num-train", type=int, default=50_000, metavar="T", help="training images (default 50000)")
+    parser.add_argument("--num-train", type=int, metavar="T", help="training images (default 50000)")
     parser.add_argument("--subset", choices=("balanced", "first"), default="balanced", help="(default balanced)")
     parser.add_argument("--noise", choices=[n.value for n in member_config.Noise], default="none", help="wrong labels")
     parser.add_argument("--num-test", type=int, metavar="N", help="test images (default: all)")
@@ -84,6 +84,10 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--data-dir", help=f"TFDS folder of CIFAR10 (default ${cifar10_runs.DATA_VARIABLE}, or TFDS's)")
     data.add_argument("--arrays", metavar="FILE.npz", help="other images in the place of CIFAR10")
+    parser.add_argument(
+        "--validation", action="store_true",
+        help="to choose settings: score on the last 5,000 training images, and train on the others only",
+    )  # fmt: skip
     names = [name.value for name in strategies.StrategyName]
     parser.add_argument("--strategy", choices=names, default="auto", help="devices that share a batch (default auto)")
     parser.add_argument("--tpu", metavar="NAME", help="the TPU's name, for --strategy tpu")
@@ -219,9 +223,10 @@ def _first_member(args: argparse.Namespace, replicas: int) -> MemberConfig:
         batch = args.batch_per_replica * replicas
     prior_scale = 30.0 if args.prior_scale is None else args.prior_scale
     bootstrap = 0.9 if args.bootstrap is None else args.bootstrap
+    data = _data_name(args)
     return MemberConfig(
-        data=member_config.CIFAR10 if args.arrays is None else cifar10_runs.arrays_name(args.arrays),
-        num_train=args.num_train,
+        data=data,
+        num_train=member_config.TRAINING_IMAGES.get(data, 50_000) if args.num_train is None else args.num_train,
         subset=args.subset,
         noise=args.noise,
         num_test=args.num_test,
@@ -237,6 +242,14 @@ def _first_member(args: argparse.Namespace, replicas: int) -> MemberConfig:
         dtype=args.dtype,
         seed=args.seed,
     )
+
+
+def _data_name(args: argparse.Namespace) -> str:
+    if args.validation and args.arrays is not None:
+        raise ValueError(f"Expected --validation with CIFAR10 only. Received: --arrays {args.arrays}")
+    if args.arrays is not None:
+        return cifar10_runs.arrays_name(args.arrays)
+    return member_config.VALIDATION if args.validation else member_config.CIFAR10
 
 
 def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:

@@ -177,14 +177,17 @@ def _load_train(data: str, location: str | None, num_train: int, subset: str, no
 
 @functools.lru_cache(maxsize=2)
 def _load(data: str, location: str | None) -> Splits:
-    if data != member_config.CIFAR10:
+    if data not in member_config.TRAINING_IMAGES:
         return load_arrays(data, location)
     from trainers import cifar10_data
 
     if location is not None and location.endswith(".npz"):
         raise ValueError(f"Expected the TFDS folder of CIFAR10. Received: {location}")
     splits = cifar10_data.load_cifar10(location, progress=False)
-    return Splits(splits.train, splits.test)
+    if data == member_config.CIFAR10:
+        return Splits(splits.train, splits.test)
+    last = member_config.TRAINING_IMAGES[data]
+    return Splits(splits.train.select(slice(last)), splits.train.select(slice(last, None)))
 
 
 def arrays_name(location: str) -> str:

@@ -29,6 +29,9 @@ from typing import Any
 from trainers import sweep_runs
 
 CIFAR10 = "cifar10"
+# For choosing settings: the last 5,000 training images take the place of the test images, and are not trained on.
+VALIDATION = "cifar10-validation"
+TRAINING_IMAGES = {CIFAR10: 50_000, VALIDATION: 45_000}
 
 # The paper's initial learning rates, by the number of training examples.
 PAPER_RATES = {10: 1e-4, 100: 1e-3, 1000: 1e-2, 50_000: 2.5e-2}
@@ -55,7 +58,7 @@ def paper_learning_rate(num_train: int) -> float:
 class MemberConfig:
     """One member. Vary it by `dataclasses.replace`; options take the strings named here, so that it is JSON."""
 
-    data: str = CIFAR10  # or "arrays-..." for a user's arrays, named by their content
+    data: str = CIFAR10  # or "cifar10-validation", or "arrays-..." for a user's arrays, named by their content
     num_train: int = 50_000  # T
     subset: str = "balanced"  # which examples where there are more: "balanced" or "first"
     noise: str = "none"  # "none", "figure_5" or "figure_11"
@@ -75,8 +78,11 @@ class MemberConfig:
     member: int = 0  # start, prior, bootstrap weights and order are functions of (seed, member)
 
     def __post_init__(self) -> None:
-        if self.data != CIFAR10 and not _ARRAYS.fullmatch(self.data):
-            raise ValueError(f"Expected data 'cifar10' or 'arrays-' and 16 hexadecimal digits. Received: {self.data!r}")
+        if self.data not in TRAINING_IMAGES and not _ARRAYS.fullmatch(self.data):
+            raise ValueError(
+                f"Expected data '{CIFAR10}', '{VALIDATION}' or 'arrays-' and 16 hexadecimal digits. "
+                f"Received: {self.data!r}"
+            )
         for field, options in (
             ("subset", ("balanced", "first")),
             ("noise", tuple(option.value for option in Noise)),
@@ -87,6 +93,8 @@ class MemberConfig:
         for field, least in (("num_train", 1), ("epochs", 1), ("batch_size", 1), ("noise_seed", 0), ("member", 0)):
             self._check_integer(field, least)
         self._check_integer("seed", 0)
+        if self.num_train > (most := TRAINING_IMAGES.get(self.data, self.num_train)):
+            raise ValueError(f"Expected num_train <= {most} of {self.data}. Received: {self.num_train}")
         if self.num_test is not None:
             self._check_integer("num_test", 1)
         if self.learning_rate is None:
