@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SWEEP = "cifar10_settings"
-DECAYS = (0.3, 1.0, 3.0, 10.0, 30.0)
+DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SCALES = (1.0, 3.0, 10.0, 30.0)
 IMAGES = 2000  # to score on
 

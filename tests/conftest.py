@@ -1,6 +1,11 @@
 """Settings for all tests."""
 
+import os
+
 import pytest
+
+# Some tests bring TF-Agents. Where tf.keras has been used before, it must have been Keras 2 (see `legacy_keras`).
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -12,22 +12,16 @@ import pytest
 import tensorflow as tf
 
 import bandit_env
-from bandit_env import (
-    CumulativeRegret,
-    EnsembleThompsonAgent,
-    HeteroscedasticLinearBandit,
-    experience,
-    parameters,
-    problems,
-)
+from bandit_env import parameters, problems
+from tests.lazy import Lazy
 
-# isort: split
-# After bandit_env, which makes tf.keras mean Keras 2.
-from tf_agents.bandits.agents import lin_ucb_agent, linear_thompson_sampling_agent
-from tf_agents.bandits.metrics import tf_metrics
-from tf_agents.drivers import dynamic_step_driver
-from tf_agents.policies import policy_saver
-from tf_agents.replay_buffers import tf_uniform_replay_buffer
+experience = Lazy("bandit_env.experience")
+lin_ucb_agent = Lazy("tf_agents.bandits.agents.lin_ucb_agent")
+linear_thompson_sampling_agent = Lazy("tf_agents.bandits.agents.linear_thompson_sampling_agent")
+tf_metrics = Lazy("tf_agents.bandits.metrics.tf_metrics")
+dynamic_step_driver = Lazy("tf_agents.drivers.dynamic_step_driver")
+policy_saver = Lazy("tf_agents.policies.policy_saver")
+tf_uniform_replay_buffer = Lazy("tf_agents.replay_buffers.tf_uniform_replay_buffer")
 
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 
@@ -36,8 +30,8 @@ class Loop:
     """An environment, an agent that learns in the driver, and its regret."""
 
     def __init__(self, num_problems, agent="ensemble-bp", num_members=None, seed=0, learn=True):
-        self.env = HeteroscedasticLinearBandit(num_problems, seed=seed)
-        self.agent = EnsembleThompsonAgent(
+        self.env = bandit_env.HeteroscedasticLinearBandit(num_problems, seed=seed)
+        self.agent = bandit_env.EnsembleThompsonAgent(
             self.env.time_step_spec(),
             self.env.action_spec(),
             agent,
@@ -46,7 +40,7 @@ class Loop:
             num_members=num_members,
             seed=seed,
         )
-        self.regret = CumulativeRegret(self.env.mean_rewards, num_problems)
+        self.regret = bandit_env.CumulativeRegret(self.env.mean_rewards, num_problems)
         self.seen = []
         observers = [self.agent.observe, self.regret] if learn else [self.seen.append]
         driver = dynamic_step_driver.DynamicStepDriver(
@@ -127,12 +121,12 @@ def test_one_problem_takes_batches_of_any_size_from_a_replay_buffer():
     "kind", [lin_ucb_agent.LinearUCBAgent, linear_thompson_sampling_agent.LinearThompsonSamplingAgent]
 )
 def test_tf_agents_own_agents_run_unchanged(kind):
-    env = HeteroscedasticLinearBandit(1, seed=5, noise_law=problems.constant_noise(0.01))
+    env = bandit_env.HeteroscedasticLinearBandit(1, seed=5, noise_law=problems.constant_noise(0.01))
     agent = kind(env.time_step_spec(), env.action_spec(), accepts_per_arm_features=True, dtype=tf.float32)
     metrics = [
         tf_metrics.RegretMetric(env.optimal_reward),
         tf_metrics.SuboptimalArmsMetric(env.optimal_action),
-        CumulativeRegret(env.mean_rewards, 1),
+        bandit_env.CumulativeRegret(env.mean_rewards, 1),
     ]
     buffer = tf_uniform_replay_buffer.TFUniformReplayBuffer(agent.policy.trajectory_spec, batch_size=1, max_length=1)
     driver = dynamic_step_driver.DynamicStepDriver(env, agent.collect_policy, [buffer.add_batch, *metrics], num_steps=1)
@@ -257,7 +251,7 @@ def test_a_saved_policy_acts_alike_in_a_process_without_the_package(tmp_path, nu
 
 def test_a_distribution_is_all_at_the_action_drawn():
     policies = [Loop(5, seed=4, learn=False).agent.policy for _ in range(2)]
-    step = HeteroscedasticLinearBandit(5, seed=4).reset()
+    step = bandit_env.HeteroscedasticLinearBandit(5, seed=4).reset()
     drawn, expected = policies[0].distribution(step), policies[1].action(step)
     np.testing.assert_array_equal(drawn.action.sample(), expected.action)
     np.testing.assert_array_equal(drawn.info.id, expected.info.id)
@@ -271,11 +265,11 @@ def test_bad_environments_are_named():
         ({"noise_law": lambda x, u: -tf.ones(tf.shape(x)[:2])}, "noise variances > 0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            HeteroscedasticLinearBandit(**{"num_problems": 2, "num_actions": 3, "dim": 2, **change})
+            bandit_env.HeteroscedasticLinearBandit(**{"num_problems": 2, "num_actions": 3, "dim": 2, **change})
 
 
 def test_bad_agents_are_named():
-    env = HeteroscedasticLinearBandit(2)
+    env = bandit_env.HeteroscedasticLinearBandit(2)
     specs = env.time_step_spec(), env.action_spec()
     for change, message in [
         ({"noise_variance": -1.0}, "noise variances > 0"),
@@ -286,14 +280,14 @@ def test_bad_agents_are_named():
         ({"prior_scale": float("nan")}, "prior_scale > 0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            EnsembleThompsonAgent(*specs, **change)
+            bandit_env.EnsembleThompsonAgent(*specs, **change)
     with pytest.raises(ValueError, match="scalar integer action_spec"):
-        EnsembleThompsonAgent(specs[0], tf.TensorSpec([2], tf.float32))
+        bandit_env.EnsembleThompsonAgent(specs[0], tf.TensorSpec([2], tf.float32))
 
 
 @pytest.mark.parametrize("action", [-1, 4])
 def test_an_action_out_of_range_is_an_error(action):
-    env = HeteroscedasticLinearBandit(2)
+    env = bandit_env.HeteroscedasticLinearBandit(2)
     env.reset()
     with pytest.raises(ERRORS, match=r"Expected actions in \[0, 4\)"):
         env.step(tf.constant([0, action]))
@@ -313,4 +307,4 @@ def test_bad_experience_is_an_error():
         with pytest.raises(ERRORS, match=message):
             loop.agent.train(good._replace(**change))
     with pytest.raises(ValueError, match="batch of the agent's 2 problems"):
-        loop.agent.policy.action(HeteroscedasticLinearBandit(3).reset())
+        loop.agent.policy.action(bandit_env.HeteroscedasticLinearBandit(3).reset())

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from bandit_env import baselines, driver, tasks
 from benchmarks import bandit_examples
+from tests.lazy import Lazy
 from tf_ensembles import testbed
+
+baselines, driver, tasks = Lazy("bandit_env.baselines"), Lazy("bandit_env.driver"), Lazy("bandit_env.tasks")
 
 
 def make_testbed(per_arm=True):
