@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import types
 
 import pytest
 
 from tests import sweep_definition
-from trainers import sweep_command, sweep_store
+from trainers import sweep, sweep_command, sweep_engines, sweep_store
 
 NAME = "tests.sweep_definition"
 
@@ -74,3 +76,25 @@ def test_mistakes_say_so(tmp_path):
         call("status", tmp_path)
     with pytest.raises(ValueError, match="Expected rows"):
         call("draw", NAME, "--output", tmp_path)
+
+
+def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch):
+    def more(rows):
+        assert len(rows) == 7  # The first figure's are there.
+        return [sweep.make_run("made_up/more", sweep_definition.FUNCTION, {"x": 9.0, "seed": 0})]
+
+    def report(preset, rows, folder):
+        return [f"{len(rows)} rows"]
+
+    other = types.SimpleNamespace(SWEEP="made_up", stages=lambda preset: [more], report=report)
+    apart = types.SimpleNamespace(SWEEP="apart", stages=lambda preset: [lambda rows: more([0] * 7)], report=report)
+    monkeypatch.setitem(sys.modules, "other_figure", other)
+    monkeypatch.setitem(sys.modules, "figure_apart", apart)
+    started = []
+    monkeypatch.setattr(sweep, "make_engine", lambda *a, **k: started.append(1) or sweep_engines.LocalEngine(1))
+    assert call("run", NAME, "other_figure", "figure_apart", "--output", tmp_path) == 0
+    output = capsys.readouterr().out
+    assert output.index("best is 5") < output.index("other_figure, stage 1 of 1") < output.index("8 rows")
+    assert output.index("8 rows") < output.index("1 rows")
+    assert len(started) == 2
+    assert len(sweep_store.read_results(tmp_path / "made_up-quick")) == 8

@@ -7,14 +7,16 @@ Ctrl-C, a crash or a kill. `sweep status FOLDER` tells from another terminal how
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
+import itertools
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from trainers.sweep import Run
+    from trainers.sweep import Report, Run, Sweep
 
 # Named by string: a lower folder may not import a higher one.
 FIGURES = {f"figure_{number}": f"benchmarks.figure_{number}" for number in (1, 2, 3, 4, 5, 7, 9, 10, 11)}
@@ -80,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
             _draw(name, definition, args)
         return 0
     deadline = float("inf") if args.time_limit is None else time.monotonic() + args.time_limit
-    codes = [_run_one(name, definition, args, deadline) for name, definition in definitions.items()]
-    return max(codes)
+    by_folder = itertools.groupby(definitions.items(), key=lambda item: _folder(item[1], args))
+    return max([_run_group(dict(group), folder, args, deadline) for folder, group in by_folder])
 
 
 def load(name: str) -> Definition:
@@ -101,34 +103,48 @@ def _folder(definition: Definition, args: argparse.Namespace) -> pathlib.Path:
     return pathlib.Path(args.output / f"{definition.SWEEP}-{args.preset}")
 
 
-def _run_one(name: str, definition: Definition, args: argparse.Namespace, deadline: float) -> int:
+def _run_group(group: dict[str, Definition], folder: pathlib.Path, args: argparse.Namespace, deadline: float) -> int:
+    """Runs and draws figures of one results folder, with the same workers."""
     from trainers import sweep, sweep_store
 
-    folder = _folder(definition, args)
-    stages = definition.stages(args.preset)
     if args.dry_run:
-        _list_runs(name, stages, sweep_store.read_results(folder))
+        for name, definition in group.items():
+            _list_runs(name, definition.stages(args.preset), sweep_store.read_results(folder))
         return 0
-    if hasattr(definition, "prepare"):  # What runs need beside their configurations, such as a data set.
-        definition.prepare()
+    stages = {name: definition.stages(args.preset) for name, definition in group.items()}
+    for definition in group.values():
+        if hasattr(definition, "prepare"):  # What runs need beside their configurations, such as a data set.
+            definition.prepare()
     options: dict[str, Any] = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
     failed = 0
     with sweep.Sweep(folder, show=True, **options) as my_sweep:
-        for number, stage in enumerate(stages, start=1):
-            print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
-            limit = None if deadline == float("inf") else deadline - time.monotonic()
-            runs = stage(list(my_sweep.store.rows.values()))
-            report = my_sweep.execute(runs, retry_failed=args.retry_failed, time_limit=limit)
-            failed += report.failed
-            if report.stopped:
-                raise KeyboardInterrupt
+        for name, definition in group.items():
+            report = _run_stages(name, stages[name], my_sweep, args.retry_failed, deadline)
             if report.left:
                 print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
-                return 0
-    if failed:
-        print(f"{name}: {failed} runs failed; {folder / sweep_store.FAILURES} says why, --retry-failed runs them again")
-    _draw(name, definition, args)
+                break
+            if report.failed:
+                where = folder / sweep_store.FAILURES
+                print(f"{name}: {report.failed} runs failed; {where} says why, --retry-failed runs them again")
+            failed += report.failed
+            _draw(name, definition, args)
     return 1 if failed else 0
+
+
+def _run_stages(name: str, stages: Sequence[Stage], my_sweep: Sweep, retry_failed: bool, deadline: float) -> Report:
+    """Runs a figure's stages, one after the other; returns what happened, with the failures of all of them."""
+    failed = 0
+    for number, stage in enumerate(stages, start=1):
+        print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
+        limit = None if deadline == float("inf") else deadline - time.monotonic()
+        runs = stage(list(my_sweep.store.rows.values()))
+        report = my_sweep.execute(runs, retry_failed=retry_failed, time_limit=limit)
+        failed += report.failed
+        if report.stopped:
+            raise KeyboardInterrupt
+        if report.left:
+            break
+    return dataclasses.replace(report, failed=failed)
 
 
 def _list_runs(name: str, stages: Sequence[Stage], rows: Rows) -> None:
