@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from tests.member_process import make_config, make_data
 from tf_ensembles import members
-from trainers import image_data, member_store, member_training, vgg
+from trainers import image_data, member_engine, member_store, member_training, vgg
 from trainers.member_config import MemberConfig
 
 # Four epochs of three steps and a remainder of two examples, with everything switched on.
@@ -194,3 +195,23 @@ def test_ten_kills_change_nothing(tmp_path):
         np.testing.assert_array_equal(member_store.MemberFiles(killed, config).predictions()[0], expected)
         result = member_store.MemberFiles(killed, config).folder / member_store.RESULT
         assert finished_at.get(config.key, result.stat().st_mtime_ns) == result.stat().st_mtime_ns
+
+
+def test_xla_compiles_what_it_makes_faster(monkeypatch):
+    one = tf.distribute.get_strategy()
+    monkeypatch.setattr(member_engine, "has_onednn", lambda: False)
+    assert member_engine.compiles_by_xla(1 / 16, one)
+    assert member_engine.compiles_by_xla(1.0, one)
+    monkeypatch.setattr(member_engine, "has_onednn", lambda: True)
+    assert member_engine.compiles_by_xla(1 / 16, one)
+    assert not member_engine.compiles_by_xla(1.0, one)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable decides on x86 only")
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_tensorflow_tells_whether_it_has_onednn(value):
+    code = "from trainers import member_engine; print(int(member_engine.has_onednn()))"
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": value}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == value
