@@ -1,4 +1,4 @@
-"""Which prior scale suits how many members: the NLL of ensembles of untrained priors on CIFAR10's test images.
+"""Which prior scale suits how many members: the NLL of ensembles of untrained priors on CIFAR10's last training images.
 
     python -m benchmarks.cifar10_prior_scale
 
@@ -17,24 +17,25 @@ SCALES = (1.0, 3.0, 10.0, 30.0)
 SIZES = (1, 3, 10, 30, 100)
 
 
-def prior_logits(num_members: int, num_test: int) -> tuple[Any, Any]:
+def prior_logits(num_members: int, num_images: int) -> tuple[Any, Any]:
     """Returns the logits of untrained priors, `[images, members, classes]`, and the labels `[images]`."""
     import tensorflow as tf
     import tqdm
 
     from tf_ensembles import members
-    from trainers import cifar10_data, image_data, vgg
+    from trainers import cifar10_runs, image_data, member_config, vgg
 
-    test = cifar10_data.load_cifar10().test.select(slice(num_test))
-    images = tf.constant(image_data.standardise(test, test.images))
-    prior = vgg.build_conv_prior(test.input_shape, test.num_classes)
+    config = member_config.MemberConfig(data=member_config.VALIDATION, num_train=10, num_test=num_images)
+    data = cifar10_runs.load_member_data(config)[1]
+    images = tf.constant(image_data.standardise(data, data.images))
+    prior = vgg.build_conv_prior(data.input_shape, data.num_classes)
     predict = tf.function(lambda: prior(images))
     logits = []
     for member in tqdm.tqdm(range(num_members), desc="priors"):
         with members.seeded(0, member):
-            prior.set_weights(vgg.build_conv_prior(test.input_shape, test.num_classes).get_weights())
+            prior.set_weights(vgg.build_conv_prior(data.input_shape, data.num_classes).get_weights())
         logits.append(predict().numpy())
-    return np.stack(logits, axis=1), test.labels
+    return np.stack(logits, axis=1), data.labels
 
 
 def score(logits: Any, labels: Any, scale: float, size: int) -> tuple[float, float]:
@@ -51,7 +52,7 @@ def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=100, help="priors to draw (default 100)")
-    parser.add_argument("--images", type=int, default=500, help="test images (default 500)")
+    parser.add_argument("--images", type=int, default=500, help="to score on (default 500)")
     args = parser.parse_args()
     logits, labels = prior_logits(args.members, args.images)
     print("marginal / joint NLL; uniform predictions have 2.30 / 23.03")

@@ -33,13 +33,13 @@ SIZES = {
         ensemble_sizes=(1, 3),
     ),
     "standard": cifar10_runs.Size(
-        _noisy(cifar10_runs.SMALL_100, cifar10_runs.SMALL_1000),
-        num_members=20,
+        _noisy(cifar10_runs.SMALL_1000),
+        num_members=10,
         seeds=5,
         prior_scales=(3.0,),
         width=cifar10_runs.NARROW,
         num_test=1000,
-        ensemble_sizes=(1, 3, 10, 20),
+        ensemble_sizes=(1, 3, 10),
     ),
     "paper": cifar10_runs.Size(
         _noisy(*cifar10_runs.PAPER),

@@ -18,8 +18,8 @@ from trainers import sweep
 SWEEP = cifar10_runs.SWEEP
 PAIRS = ((N, VGG), (P, VGG), (P, N))
 
-# With few members a large prior scale leaves most images without any member that is right. Of untrained priors alone,
-# the joint NLL is lowest at a scale of about 3 with 3 members, 3 to 10 with 10, 10 with 30 and 30 with 100.
+# With few members a large prior scale leaves most images without any member that is right. `cifar10_settings` chose
+# those of the smaller presets.
 SIZES = {
     "quick": cifar10_runs.Size(
         (cifar10_runs.TINY_10, cifar10_runs.TINY_100),

@@ -25,7 +25,7 @@ SIZES = {
         (cifar10_runs.SMALL_10, cifar10_runs.SMALL_100, cifar10_runs.SMALL_1000),
         num_members=10,
         seeds=5,
-        prior_scales=(3.0, 10.0),
+        prior_scales=(10.0,),
         width=cifar10_runs.NARROW,
         num_test=1000,
     ),

@@ -29,7 +29,7 @@ SIZES = {
         (dataclasses.replace(cifar10_runs.SMALL_1000, noise="figure_5"),),
         num_members=10,
         seeds=5,
-        prior_scales=(0.0, 3.0),
+        prior_scales=(10.0,),
         width=cifar10_runs.NARROW,
         num_test=1000,
     ),
