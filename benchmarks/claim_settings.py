@@ -221,7 +221,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "F4": Figure(
         "Figure 4: CIFAR10, bootstrapping where there is little noise",
-        "Ensembles of 10 members, the prior scale chosen for each training set on other seeds.",
+        "Ensembles of 10 members; of several prior scales, for each training set the one that is best on other seeds.",
         {
             "members": "10",
             "seeds": "5",
@@ -235,7 +235,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "F5": Figure(
         "Figure 5: CIFAR10, uneven label noise",
-        "A quarter of the labels of classes 0 to 4 moved to classes 5 to 9; the prior scale chosen on other seeds.",
+        "A quarter of the labels of classes 0 to 4 moved to classes 5 to 9; the scale as in figure 4.",
         {
             "members": "10",
             "seeds": "5",
