@@ -8,9 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Named by the content of what decides the environment: nothing is reinstalled while that is the same.
 STAMP := $(VENV)/installed-$(shell cat setup.cfg pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
-# Named by the names and contents of all sources, and by the environment that checks them.
-SOURCES := $(shell find . -name '.?*' -prune -o -name build -prune -o -name '*.py' -print | LC_ALL=C sort)
-LINTED := $(VENV)/linted-$(shell (echo $(SOURCES) $(STAMP); cat $(SOURCES)) | cksum | cut -d' ' -f1)
+# Named by the checksums of all sources, and by the environment that checks them.
+LINTED := $(VENV)/linted-$(shell (echo $(STAMP); find . -name '.?*' -prune -o -name build -prune -o -name '*.py' \
+  -exec cksum {} + | LC_ALL=C sort) | cksum | cut -d' ' -f1)
 
 .PHONY: reproduce test lint docs clean
 .DEFAULT_GOAL := reproduce
@@ -29,7 +29,7 @@ lint: $(STAMP)
 test: $(LINTED)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-$(LINTED):
+$(LINTED): | $(STAMP)
 	@$(MAKE) --no-print-directory lint
 
 docs: $(STAMP)

@@ -117,11 +117,11 @@ def test_one_problem_takes_batches_of_any_size_from_a_replay_buffer():
     np.testing.assert_allclose(loop.agent.sums.precision[:, 0], expected[[0, 1, 1], [0, 0, 1]], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "kind", [lin_ucb_agent.LinearUCBAgent, linear_thompson_sampling_agent.LinearThompsonSamplingAgent]
-)
-def test_tf_agents_own_agents_run_unchanged(kind):
+@pytest.mark.parametrize("name", ["LinearUCB", "LinearThompsonSampling"])
+def test_tf_agents_own_agents_run_unchanged(name):
     env = bandit_env.HeteroscedasticLinearBandit(1, seed=5, noise_law=problems.constant_noise(0.01))
+    homes = {"LinearUCB": lin_ucb_agent, "LinearThompsonSampling": linear_thompson_sampling_agent}
+    kind = getattr(homes[name], f"{name}Agent")
     agent = kind(env.time_step_spec(), env.action_spec(), accepts_per_arm_features=True, dtype=tf.float32)
     metrics = [
         tf_metrics.RegretMetric(env.optimal_reward),

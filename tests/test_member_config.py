@@ -15,6 +15,8 @@ from trainers.member_config import MemberConfig
 def test_learning_rates_of_the_paper(size, rate):
     config = MemberConfig(num_train=size)
     assert config.learning_rate == rate
+    if size == 50_000:  # All that are not held out train like all.
+        assert MemberConfig(data="cifar10-validation", num_train=45_000).learning_rate == rate
     # One-tenth after 200 epochs, one-hundredth after 300, one-thousandth after 350.
     epochs = {0: 1, 199: 1, 200: 10, 299: 10, 300: 100, 349: 100, 350: 1000, 399: 1000}
     for epoch, divisor in epochs.items():

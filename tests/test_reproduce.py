@@ -56,15 +56,13 @@ def test_every_figure_is_made_by_one_part():
             figures = [word for word in part.arguments if word.startswith("figure_")]
             assert set(figures) <= set(sweep_command.FIGURES)
     tables = {claim.table for claim in claims.CLAIMS}
-    made = [name for part in listed for name in part.made]
-    assert set(made) - {"linear/checks.csv"} <= tables
-    assert len(made) == len(set(made))
+    assert {part.made for part in listed} - {"linear/checks.csv"} <= tables
 
 
 def test_only_chooses_by_figure_or_kind():
     listed = reproduce.parts("quick", "ray", pathlib.Path("out"))
     assert [part.name for part in reproduce.choose(listed, "F2, f6")] == ["figures 6, 12", "figures 2, 8, 9"]
-    assert [part.name for part in reproduce.choose(listed, "F11,cifar10")] == ["figures 3, 4, 10", "figures 5, 11"]
+    assert len(reproduce.choose(listed, "cifar10")) == 4
     assert reproduce.choose(listed, None) == listed
     for wrong in ("F99", ""):
         with pytest.raises(ValueError, match="Expected --only of linear, F6"):
@@ -85,12 +83,12 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
     assert "cores" in facts["machine"]
     times = json.loads((tmp_path / "out" / "times.json").read_text())
     assert set(times) == {part.name for part in reproduce.parts("quick", "local", tmp_path)} | {"all parts"}
-    assert len(fake.calls) == 8
+    assert len(fake.calls) == 10
     fake.calls.clear()
     assert cli.main(arguments) == 0
     again = capsys.readouterr().out
     assert fake.calls == []
-    assert again.count("complete already") == 7
+    assert again.count("complete already") == 9
     assert f"{len(claims.CLAIMS)} supported" in again
     # A part whose table was deleted is run again, and no other.
     (tmp_path / "out" / "testbed" / "figure_7_runs.csv").unlink()

@@ -98,3 +98,15 @@ def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch
     assert output.index("8 rows") < output.index("1 rows")
     assert len(started) == 2
     assert len(sweep_store.read_results(tmp_path / "made_up-quick")) == 8
+
+
+def test_out_of_time_complete_figures_are_drawn_all_the_same(tmp_path, capsys, monkeypatch):
+    assert call("run", NAME, "--output", tmp_path) == 0
+    more = sweep.make_run("made_up/more", sweep_definition.FUNCTION, {"x": 9.0, "seed": 0})
+    late = types.SimpleNamespace(SWEEP="made_up", stages=lambda preset: [lambda rows: [more]], report=None)
+    monkeypatch.setitem(sys.modules, "late_figure", late)
+    capsys.readouterr()
+    assert call("run", "late_figure", NAME, "--output", tmp_path, "--time-limit", 0) == 0
+    output = capsys.readouterr().out
+    assert "late_figure: out of time with 1 runs" in output
+    assert "best is 5" in output

@@ -61,7 +61,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = MemberConfig()
     parser.add_argument("--agent", choices=AGENTS, default="ensemble-p", help="(default ensemble-p)")
     parser.add_argument("--num-members", type=int, metavar="M", help="(default 10; 1 for vgg)")
-    parser.add_argument("--num-train", type=int, metavar="T", help="training images (default 50000)")
+    parser.add_argument("--num-train", type=int, metavar="T", help="training images (default: all)")
     parser.add_argument("--subset", choices=("balanced", "first"), default="balanced", help="(default balanced)")
     parser.add_argument("--noise", choices=[n.value for n in member_config.Noise], default="none", help="wrong labels")
     parser.add_argument("--num-test", type=int, metavar="N", help="test images (default: all)")
@@ -326,7 +326,9 @@ def _evaluate(args: argparse.Namespace) -> int:
     name, ensemble = _find_ensemble(args)
     configs = _usable_members(args, ensemble)
     scores = cifar10_runs.score_members(configs, args.tau, args.store)
-    print(f"{name}: {len(configs)} members, {len(MemberFiles(args.store, configs[0]).predictions()[1])} test images")
+    count = len(MemberFiles(args.store, configs[0]).predictions()[1])
+    kind = "held-out training" if configs[0].data == member_config.VALIDATION else "test"
+    print(f"{name}: {len(configs)} members, {count} {kind} images")
     print(format_scores(scores, args.tau))
     if args.output is not None:
         from tf_ensembles import files

@@ -98,7 +98,9 @@ class MemberConfig:
         if self.num_test is not None:
             self._check_integer("num_test", 1)
         if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", paper_learning_rate(self.num_train))
+            whole = self.num_train == TRAINING_IMAGES.get(self.data)  # With or without those held out.
+            rate = paper_learning_rate(TRAINING_IMAGES[CIFAR10] if whole else self.num_train)
+            object.__setattr__(self, "learning_rate", rate)
         for field in ("width", "prior_scale", "weight_decay", "learning_rate", "momentum"):
             value = getattr(self, field)
             if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):

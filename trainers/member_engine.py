@@ -27,8 +27,8 @@ from trainers import image_data, member_store, vgg
 from trainers.image_data import ImageData
 from trainers.member_config import MemberConfig
 
-# Replicas in several processes must agree on the steps per call without talking about it.
 _WIDE = 0.25  # times the VGG's channels: from here on convolutions take most of a step
+# Replicas in several processes must agree on the steps per call without talking about it.
 _STEPS_PER_CALL_OF_WORKERS = 16
 _PREDICT_BATCH = 500
 
@@ -146,7 +146,8 @@ def compiles_by_xla(width: float, strategy: tf.distribute.Strategy) -> bool:
     """
     if strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy):
         return False
-    return width < _WIDE or bool(tf.config.list_logical_devices("GPU")) or not has_onednn()
+    on_gpu = bool(tf.config.list_logical_devices("GPU")) and not isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    return width < _WIDE or on_gpu or not has_onednn()
 
 
 def has_onednn() -> bool:

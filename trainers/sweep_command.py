@@ -120,14 +120,14 @@ def _run_group(group: dict[str, Definition], folder: pathlib.Path, args: argpars
     with sweep.Sweep(folder, show=True, **options) as my_sweep:
         for name, definition in group.items():
             report = _run_stages(name, stages[name], my_sweep, args.retry_failed, deadline)
-            if report.left:
-                print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
-                break
+            failed += report.failed
             if report.failed:
                 where = folder / sweep_store.FAILURES
                 print(f"{name}: {report.failed} runs failed; {where} says why, --retry-failed runs them again")
-            failed += report.failed
-            _draw(name, definition, args)
+            if report.left:
+                print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
+            else:
+                _draw(name, definition, args)
     return 1 if failed else 0
 
 
