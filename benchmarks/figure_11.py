@@ -40,6 +40,7 @@ SIZES = {
         width=cifar10_runs.NARROW,
         num_test=1000,
         ensemble_sizes=(1, 3, 10),
+        probabilities=(0.5, 0.9),
     ),
     "paper": cifar10_runs.Size(
         _noisy(*cifar10_runs.PAPER),
