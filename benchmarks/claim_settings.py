@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.claim_tables import Tables
+from benchmarks.testbed_drawing import listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,11 +46,6 @@ def compare(figure: str, tables: Tables) -> tuple[Row, ...]:
     about = FIGURES[figure]
     used = about.used(tables)
     return tuple(Row(name, value, used.get(name, "not recorded")) for name, value in about.paper.items())
-
-
-def listing(values: Iterable[Any]) -> str:
-    """Returns different numbers as text, in order."""
-    return ", ".join(f"{float(value):,g}" if float(value) < 1e6 else f"{value:g}" for value in sorted(set(values)))
 
 
 def _linear(tables: Tables) -> dict[str, str]:

@@ -100,4 +100,4 @@ def verdict(interval: statistics.Interval) -> str:
 
 def listing(values: Any) -> str:
     """Returns different numbers as text, in order."""
-    return ", ".join(f"{value:g}" for value in sorted(set(values)))
+    return ", ".join(f"{float(value):,g}" if float(value) < 1e6 else f"{value:g}" for value in sorted(set(values)))
