@@ -242,8 +242,8 @@ def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:
 
 # Problems of the smaller presets: one batch size, so that one graph serves all; fewer and larger steps than the
 # paper's, and weight decays that `cifar10_settings` chose: with 30, networks as narrow as these learn next to nothing.
-TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay=3.0)
-TINY_100 = Problem(100, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=3.0)
+TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay=0.03)
+TINY_100 = Problem(100, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
 SMALL_10 = Problem(10, epochs=100, batch_size=10, learning_rate=4e-4, weight_decay=0.03)
 SMALL_100 = Problem(100, epochs=20, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
 SMALL_1000 = Problem(1000, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
