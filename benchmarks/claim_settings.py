@@ -126,9 +126,10 @@ _CIFAR10_COLUMNS = {
     "width": "channels, relative to VGG",
     "epochs": "epochs",
     "batch_size": "batch size",
+    "weight_decay": "weight decay times T",
     "num_test": "test images",
 }
-_CIFAR10_PAPER = dict(zip(_CIFAR10_COLUMNS.values(), ("1", "400", "128", "10,000"), strict=True))
+_CIFAR10_PAPER = dict(zip(_CIFAR10_COLUMNS.values(), ("1", "400", "128", "30", "10,000"), strict=True))
 
 FIGURES: dict[str, Figure] = {
     "linear": Figure(
