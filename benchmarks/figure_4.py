@@ -1,8 +1,8 @@
 """Figure 4: bootstrapping in ensembles of VGGs on CIFAR10, where labels have little noise.
 
-Ensemble-n, -p and -bp with three probabilities of seeing an example, the prior scale chosen for each training set;
-scores relative to ensemble-n, averaged over training sets. The claims: priors help on joint predictions, bootstrapping
-adds nothing to them, and seeing an example with probability 0.5 does harm.
+Ensemble-n, -p and -bp with three probabilities of seeing an example; of several prior scales, the best per training
+set; scores relative to ensemble-n, averaged over training sets. The claims: priors help on joint predictions,
+bootstrapping adds nothing to them, and seeing an example with probability 0.5 does harm.
 """
 
 from __future__ import annotations

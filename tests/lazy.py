@@ -17,3 +17,9 @@ class Lazy:
 
             legacy_keras.import_tf_agents()
         return getattr(importlib.import_module(self._name), attribute)
+
+
+experience = Lazy("bandit_env.experience")
+dynamic_step_driver = Lazy("tf_agents.drivers.dynamic_step_driver")
+policy_saver = Lazy("tf_agents.policies.policy_saver")
+tf_uniform_replay_buffer = Lazy("tf_agents.replay_buffers.tf_uniform_replay_buffer")

@@ -13,15 +13,11 @@ import tensorflow as tf
 
 import bandit_env
 from bandit_env import parameters, problems
-from tests.lazy import Lazy
+from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
 
-experience = Lazy("bandit_env.experience")
 lin_ucb_agent = Lazy("tf_agents.bandits.agents.lin_ucb_agent")
 linear_thompson_sampling_agent = Lazy("tf_agents.bandits.agents.linear_thompson_sampling_agent")
 tf_metrics = Lazy("tf_agents.bandits.metrics.tf_metrics")
-dynamic_step_driver = Lazy("tf_agents.drivers.dynamic_step_driver")
-policy_saver = Lazy("tf_agents.policies.policy_saver")
-tf_uniform_replay_buffer = Lazy("tf_agents.replay_buffers.tf_uniform_replay_buffer")
 
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 

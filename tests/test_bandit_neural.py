@@ -8,14 +8,10 @@ import tensorflow as tf
 import bandit_env
 import tf_ensembles as tfe
 from bandit_env import problems
-from tests.lazy import Lazy
+from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
 
-experience = Lazy("bandit_env.experience")
 stationary_stochastic_py_environment = Lazy("tf_agents.bandits.environments.stationary_stochastic_py_environment")
-dynamic_step_driver = Lazy("tf_agents.drivers.dynamic_step_driver")
 tf_py_environment = Lazy("tf_agents.environments.tf_py_environment")
-policy_saver = Lazy("tf_agents.policies.policy_saver")
-tf_uniform_replay_buffer = Lazy("tf_agents.replay_buffers.tf_uniform_replay_buffer")
 
 
 def make_ensemble(num_features, loss=None, num_members=5, outputs=1):
