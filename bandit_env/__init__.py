@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bandit_env.agent import EnsembleThompsonAgent as EnsembleThompsonAgent
-    from bandit_env.environment import HeteroscedasticLinearBandit as HeteroscedasticLinearBandit
-    from bandit_env.metrics import CumulativeRegret as CumulativeRegret
-    from bandit_env.neural import NeuralThompsonAgent as NeuralThompsonAgent
+    from bandit_env.agents.environment import HeteroscedasticLinearBandit as HeteroscedasticLinearBandit
+    from bandit_env.agents.linear import EnsembleThompsonAgent as EnsembleThompsonAgent
+    from bandit_env.agents.metrics import CumulativeRegret as CumulativeRegret
+    from bandit_env.agents.neural import NeuralThompsonAgent as NeuralThompsonAgent
     from bandit_env.parameters import AgentParameters as AgentParameters
     from bandit_env.rollout import BanditResult as BanditResult
     from bandit_env.rollout import run_bandit as run_bandit
@@ -22,10 +22,10 @@ _HOMES = {
     "run_bandit": "bandit_env.rollout",
     "BanditResult": "bandit_env.rollout",
     "AgentParameters": "bandit_env.parameters",
-    "HeteroscedasticLinearBandit": "bandit_env.environment",
-    "EnsembleThompsonAgent": "bandit_env.agent",
-    "NeuralThompsonAgent": "bandit_env.neural",
-    "CumulativeRegret": "bandit_env.metrics",
+    "HeteroscedasticLinearBandit": "bandit_env.agents.environment",
+    "EnsembleThompsonAgent": "bandit_env.agents.linear",
+    "NeuralThompsonAgent": "bandit_env.agents.neural",
+    "CumulativeRegret": "bandit_env.agents.metrics",
 }
 _NEED_TF_AGENTS = ("HeteroscedasticLinearBandit", "EnsembleThompsonAgent", "NeuralThompsonAgent", "CumulativeRegret")
 __all__ = [

@@ -10,7 +10,7 @@ import enum
 import tensorflow as tf
 
 from tf_ensembles import bootstrap
-from tf_ensembles.linear_input import Tensor
+from tf_ensembles.linear.inputs import Tensor
 
 _MAX_SEED = 2**32
 ROW_BITS = 32

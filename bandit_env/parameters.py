@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from tf_ensembles.base import Array
-from tf_ensembles.linear import LinearAgent
+from tf_ensembles.linear.distribution import LinearAgent
 
 AGENT_NAMES = tuple(agent.value for agent in LinearAgent)
 

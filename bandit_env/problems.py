@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bandit_env import draws
 from tf_ensembles.base import Array
-from tf_ensembles.linear_input import Tensor
+from tf_ensembles.linear.inputs import Tensor
 
 # From features [J, N, d] and draws of U(0, 1) [J, d] to noise variances [J, N].
 NoiseLaw = Callable[[Tensor, Tensor], Tensor]

@@ -18,7 +18,7 @@ import numpy as np
 from bandit_env import problems, simulation
 from bandit_env.parameters import AgentParameters, make_loss
 from tf_ensembles.base import Array
-from trainers.compiled import usable_cores
+from trainers.mlp.train import usable_cores
 
 CHUNK = 2500  # problems per chunk at most: their data fit into a few hundred kilobytes; smaller ones were no faster
 

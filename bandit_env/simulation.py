@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import draws, law, problems
+from bandit_env import draws, problems
+from bandit_env import thompson as law
 from bandit_env.parameters import Loss, Spread
 from tf_ensembles.base import Array
-from tf_ensembles.linear_input import DTYPE, Tensor
+from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 BLOCK = 1000  # steps per call at most
 DRAWN = 100  # steps whose draws are made at once by `_compiled_table`

@@ -19,7 +19,7 @@ class Lazy:
         return getattr(importlib.import_module(self._name), attribute)
 
 
-experience = Lazy("bandit_env.experience")
+experience = Lazy("bandit_env.agents.experience")
 dynamic_step_driver = Lazy("tf_agents.drivers.dynamic_step_driver")
 policy_saver = Lazy("tf_agents.policies.policy_saver")
 tf_uniform_replay_buffer = Lazy("tf_agents.replay_buffers.tf_uniform_replay_buffer")

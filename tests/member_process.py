@@ -10,7 +10,7 @@ import numpy as np
 
 
 def make_data(count, seed=0, num_classes=3):
-    from trainers import image_data
+    from trainers.images import data as image_data
 
     draws = np.random.default_rng(seed)
     labels = draws.integers(num_classes, size=count)
@@ -19,7 +19,7 @@ def make_data(count, seed=0, num_classes=3):
 
 
 def make_config(member=0, **overrides):
-    from trainers.member_config import MemberConfig
+    from trainers.images.config import MemberConfig
 
     fields = {
         "num_train": 32,
@@ -62,7 +62,8 @@ def main():
     args = parser.parse_args()
     import tensorflow as tf
 
-    from trainers import member_training, strategies
+    from trainers.images import strategies
+    from trainers.images import training as member_training
 
     if args.logical_cpus:
         cpu = tf.config.list_physical_devices("CPU")[0]

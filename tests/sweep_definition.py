@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trainers import sweep
+from trainers.sweeps import sweep
 
 SWEEP = "made_up"
 FUNCTION = "tests.sweep_functions:square"

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from trainers import cli
+from benchmarks.commands import main as cli
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -129,7 +129,7 @@ def test_shell_lines_are_what_the_command_takes(path, words):
 
 
 def test_figures_that_are_swept_exist():
-    from trainers import sweep_command
+    from benchmarks.commands import sweep as sweep_command
 
     swept = [words[2] for _, words in LINES if words[:2] in (["sweep", "run"], ["sweep", "draw"])]
     assert swept

@@ -93,7 +93,7 @@ def test_readme_example_runs(number, tmp_path):
 
 
 def test_readme_commands_exist():
-    from trainers import cli
+    from benchmarks.commands import main as cli
 
     for name in re.findall(r"tf-ensembles ([a-z0-9-]+)", (ROOT / "README.md").read_text()):
         assert name in cli.COMMANDS

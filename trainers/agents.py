@@ -5,7 +5,7 @@
 
 Member m minimises `mean_t W[t, m] ce(f_m(x_t), y_t) + (lambda / T) ||theta_m||^2` with
 `f_m(x) = g_theta_m(x) + prior_scale * p_m(x)`; agents differ in prior `p` and weights `W`. The defaults are those of
-the public testbed. Training is the compiled loop of `trainers.compiled`.
+the public testbed. Training is the compiled loop of `trainers.mlp.train`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tf_ensembles import base, bootstrap
-from trainers import compiled
+from trainers.mlp import train as compiled
 
 
 class AgentName(enum.Enum):

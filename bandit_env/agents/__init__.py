@@ -1,0 +1,1 @@
+"""The TF-Agents side of the bandits: environments, policies, agents and drivers."""

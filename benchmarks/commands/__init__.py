@@ -1,0 +1,1 @@
+"""The tf-ensembles command and its sub-commands."""

@@ -1,0 +1,103 @@
+"""Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
+
+`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
+and claims.csv. `report --compare A B` sets two folders side by side, with differences and their intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmarks.claims import paper as claims
+    from benchmarks.report import content as report_content
+
+DEFAULT = pathlib.Path("results/reproduce/quick")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the folders."""
+    parser.add_argument(
+        "folder", type=pathlib.Path, nargs="?", default=DEFAULT, help=f"a results folder (default {DEFAULT})"
+    )
+    parser.add_argument(
+        "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="where to write (default: the folder; results/compare with --compare)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the report and prints the verdicts."""
+    if args.compare is not None:
+        from benchmarks.report import compare as report_compare
+
+        comparison = report_compare.compare(*args.compare)
+        written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
+        print(report_compare.format_text(comparison))
+    else:
+        from benchmarks.report import content as report_content
+
+        report = report_content.collect(args.folder)
+        written = write(report, args.output or args.folder)
+        print(format_text(report.results))
+    print("\nWrote:\n" + "\n".join(f"  {path}" for path in written))
+
+
+def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the report as HTML, Markdown and CSV, and returns the paths, the HTML first."""
+    from benchmarks.report import html as report_html
+    from benchmarks.report import markdown as report_markdown
+    from tf_ensembles import files
+
+    written = [folder / "report.html", folder / "report.md", folder / "claims.csv"]
+    texts = report_html.render(report), report_markdown.render(report)
+    for final, text in zip(written, texts, strict=False):
+        with files.atomic_path(final) as path:
+            path.write_text(text, encoding="utf-8")
+    with files.atomic_path(written[2]) as path:
+        claims_table(report.results).to_csv(path, index=False, float_format="%.6g")
+    return written
+
+
+def claims_table(results: tuple[claims.Result, ...]) -> pd.DataFrame:
+    """Returns a row per effect of every claim, and one for claims without any."""
+    import pandas as pd
+
+    rows = []
+    for result in results:
+        about = {
+            "claim": result.claim.id,
+            "verdict": result.verdict,
+            "reason": result.reason,
+            "where": result.claim.where,
+        }
+        for effect in result.effects:
+            numbers = vars(effect.interval) | {"standardised": effect.standardised, "unit": effect.unit}
+            region = {"region_low": effect.region.low, "region_high": effect.region.high}
+            rows.append(about | {"effect": effect.label} | numbers | region | {"reduced": result.reduced})
+        if not result.effects:
+            rows.append(about)
+    return pd.DataFrame(rows)
+
+
+def format_text(results: tuple[claims.Result, ...]) -> str:
+    """Returns the table of verdicts, a line per claim, for a terminal."""
+    from benchmarks.claims import paper as claims
+
+    signs = dict(zip(claims.VERDICTS, "✓✗?–", strict=True))
+    width = max(len(result.claim.id) for result in results)
+    lines = []
+    for result in results:
+        effect = claims.format_effect(result.effects[0]) if result.effects else result.reason
+        more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
+        size = f", n = {result.count:,}" if result.count else ""
+        verdict = f"{signs[result.verdict]} {result.verdict}"
+        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {effect}{more}{size if result.effects else ''}")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in claims.tally(results).items() if count)
+    return "\n".join([*lines, "", counts])

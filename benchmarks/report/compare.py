@@ -1,0 +1,266 @@
+"""Sets two results folders side by side: verdicts, effects and scores, with differences and their 95% intervals.
+
+Two versions, machines or settings. Where both folders hold the same problems, scores are compared seed by seed; where
+they do not, as independent samples. A difference is that of the second folder from the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from benchmarks.claims import paper as claims
+from benchmarks.claims import tables as claim_tables
+from benchmarks.claims import tests as claim_tests
+from benchmarks.claims.tables import Tables
+from benchmarks.report import content as report_content
+from benchmarks.report import html as report_html
+from benchmarks.report import markdown as report_markdown
+from benchmarks.report import svg as report_svg
+from benchmarks.stats import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SCORES = {
+    **{name: claim_tables.TESTBED_SCORES for name in claim_tables.SOURCES if name.startswith("figure")},
+    **{f"figure {number}": claim_tables.CIFAR10_SCORES for number in (3, 4, 5, 11)},
+    "bandit": ("regret",),
+}
+# Figure 9 is a part of figure 2.
+_COMPARED = [name for name in claim_tables.SOURCES if name != "figure 9"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectPair:
+    """An effect of a claim in both folders."""
+
+    label: str
+    first: claims.Effect
+    second: claims.Effect
+
+    @property
+    def gap(self) -> Interval:
+        """The second effect minus the first, as of independent samples."""
+        return claim_tests.difference(self.first.interval, self.second.interval)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimPair:
+    """A claim in both folders."""
+
+    first: claims.Result
+    second: claims.Result
+
+    @property
+    def effects(self) -> list[EffectPair]:
+        """The effects that both have, in their order."""
+        both = zip(self.first.effects, self.second.effects, strict=False)
+        if len(self.first.effects) != len(self.second.effects):
+            return []
+        return [EffectPair(_joined(one.label, two.label), one, two) for one, two in both]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScorePair:
+    """An agent's mean score in both folders, and their difference."""
+
+    source: str
+    score: str
+    agent: str
+    first: float
+    second: float
+    gap: Interval
+    how: str  # how the difference was taken
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two results folders side by side."""
+
+    folders: tuple[str, str]
+    claims: tuple[ClaimPair, ...]
+    scores: tuple[ScorePair, ...]
+    environment: tuple[tuple[str, str, str], ...]
+
+
+def _joined(first: str, second: str) -> str:
+    """Labels name sizes, which may differ."""
+    return first if first == second else f"A: {first}; B: {second}"
+
+
+def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
+    """Reads both folders and returns what differs."""
+    tables = Tables(first), Tables(second)
+    results = [claims.evaluate(one) for one in tables]
+    pairs = tuple(ClaimPair(one, two) for one, two in zip(*results, strict=True))
+    facts = [report_content.read_environment(one.folder) for one in tables]
+    names = list(dict.fromkeys([*facts[0], *facts[1]]))
+    environment = tuple((name, facts[0].get(name, "–"), facts[1].get(name, "–")) for name in names)
+    scores = tuple(pair for source in _COMPARED for pair in _score_pairs(source, *tables))
+    return Comparison((str(first), str(second)), pairs, scores, environment)
+
+
+def _score_pairs(source: str, first: Tables, second: Tables) -> Iterator[ScorePair]:
+    try:
+        tables = [_labelled(source, tables.source(source)) for tables in (first, second)]
+    except ValueError:
+        return  # One of them has none: the claims say so.
+    settings = set(tables[0].setting) & set(tables[1].setting)
+    if source == "bandit" and settings:
+        settings = {max(settings, key=lambda name: int(name[1:]))}
+    tables = [table[table.setting.isin(settings)] for table in tables]
+    agents = [agent for agent in dict.fromkeys(tables[0].agent) if agent in set(tables[1].agent)]
+    for score in _SCORES[source]:
+        for agent in agents:
+            one, two = (claim_tests.by_seed(table[table.agent == agent], score)[agent] for table in tables)
+            if len(one) and len(two):
+                yield _score_pair(source, score, agent, one, two)
+
+
+def _score_pair(source: str, score: str, agent: str, one: pd.Series[float], two: pd.Series[float]) -> ScorePair:
+    shared = one.index.intersection(two.index)
+    unit = "parts" if source == "bandit" else "seeds"
+    if len(shared) >= 2:
+        one, two = one[shared], two[shared]
+        gap, how = claim_tests.mean_interval((two - one).to_numpy()), f"paired over {len(shared)} {unit}"
+    else:
+        intervals = [claim_tests.mean_interval(values.to_numpy()) for values in (one, two)]
+        gap, how = claim_tests.difference(*intervals), f"independent, {len(one)} and {len(two)} {unit}"
+    return ScorePair(source, score, agent, float(one.mean()), float(two.mean()), gap, how)
+
+
+def _labelled(source: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Names what differs beside the agent, so that a name stands for one score per setting and seed."""
+    if source == "figure 7":
+        names = [f"scale {row.prior_scale:g}/√ρ, decay x {row.l2:g}" for row in table.itertuples()]
+        return table.assign(agent=names)
+    if "num_members" in table and table.groupby("agent").num_members.nunique().max() > 1:
+        return table.assign(agent=[f"{row.agent}, M = {int(row.num_members)}" for row in table.itertuples()])  # type: ignore[arg-type]
+    return table
+
+
+def write(comparison: Comparison, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the comparison as HTML and Markdown, and returns the paths."""
+    from tf_ensembles import files
+
+    written = [folder / "compare.html", folder / "compare.md"]
+    for final, text in zip(written, (render_html(comparison), render_markdown(comparison)), strict=True):
+        with files.atomic_path(final) as path:
+            path.write_text(text, encoding="utf-8")
+    return written
+
+
+def _claim_rows(comparison: Comparison) -> Iterator[list[str]]:
+    for pair in comparison.claims:
+        verdicts = [pair.first.verdict, pair.second.verdict]
+        if not pair.effects:
+            yield [pair.first.claim.id, "", verdicts[0], verdicts[1], "–", "–", "–"]
+        for effect in pair.effects:
+            shown = [claims.format_effect(one) for one in (effect.first, effect.second)]
+            yield [pair.first.claim.id, effect.label, *verdicts, *shown, _gap(effect.gap, effect.second.unit)]
+
+
+def _gap(gap: Interval, unit: claim_tests.Unit) -> str:
+    text = claims.format_effect(claims.Effect("", gap, claims.Region(), unit))
+    # Differences of shares are points, not shares of shares.
+    return f"{text}{_star(gap)}".replace("%", " pp") if unit == "relative" else f"{text}{_star(gap)}"
+
+
+def _star(gap: Interval) -> str:
+    # Without sampling error there is no interval to leave out 0.
+    return " *" if gap.low < gap.high and gap.excludes(0.0) else ""
+
+
+def _score_rows(comparison: Comparison) -> Iterator[list[str]]:
+    for pair in comparison.scores:
+        numbers = [report_svg.number(value) for value in (pair.first, pair.second)]
+        low, high = (report_svg.number(value) for value in (pair.gap.low, pair.gap.high))
+        gap = f"{report_svg.number(pair.gap.estimate)} [{low}, {high}]{_star(pair.gap)}"
+        yield [pair.source, pair.score, pair.agent, *numbers, gap, pair.how]
+
+
+_CLAIM_HEADER = ["claim", "effect", "verdict A", "verdict B", "A", "B", "B - A"]
+_SCORE_HEADER = ["table", "score", "agent", "A", "B", "B - A", "how"]
+_NOTE = "A star marks a difference whose 95% interval leaves out 0; pp are percentage points."
+
+
+def format_text(comparison: Comparison) -> str:
+    """Returns the comparison for a terminal."""
+    lines = [f"A: {comparison.folders[0]}", f"B: {comparison.folders[1]}", ""]
+    changed = [pair for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
+    rows = [row for row in _claim_rows(comparison) if set(row[2:4]) != {claims.NOT_MEASURED}]
+    lines += _aligned([_CLAIM_HEADER, *([row[0], _short(row[1]), *map(_short, row[2:])] for row in rows)])
+    if comparison.scores:
+        lines += ["", *_aligned([_SCORE_HEADER, *_score_rows(comparison)])]
+    return "\n".join([*lines, "", f"{len(changed)} of {len(comparison.claims)} verdicts differ. {_NOTE}"])
+
+
+def _short(text: str) -> str:
+    text = text.replace(claims.INCONCLUSIVE, "inconclusive")
+    return text if len(text) <= 44 else f"{text[:43]}…"
+
+
+def _aligned(rows: Iterable[list[str]]) -> list[str]:
+    rows = list(rows)
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def render_markdown(comparison: Comparison) -> str:
+    """Returns the comparison as Markdown."""
+    first, second = (report_markdown.escape(folder) for folder in comparison.folders)
+    lines = ["# Two results side by side", "", f"A: {first}  ", f"B: {second}", "", _NOTE, "", "## Claims", ""]
+    lines += report_markdown.table(_CLAIM_HEADER, list(_claim_rows(comparison)))
+    if comparison.scores:
+        lines += ["", "## Scores", "", *report_markdown.table(_SCORE_HEADER, list(_score_rows(comparison)))]
+    if comparison.environment:
+        rows = [list(row) for row in comparison.environment]
+        lines += ["", "## Versions and machine", "", *report_markdown.table(["what", "A", "B"], rows)]
+    return "\n".join(lines) + "\n"
+
+
+def render_html(comparison: Comparison) -> str:
+    """Returns the comparison as a page like the report's."""
+    first, second = (html.escape(folder) for folder in comparison.folders)
+    changed = sum(pair.first.verdict != pair.second.verdict for pair in comparison.claims)
+    parts = [
+        '<header><div class="top"><h1>Two results side by side</h1>'
+        '<button type="button" id="theme" class="needs-js" aria-label="Colour theme">Theme: auto</button></div>'
+        f'<p class="lead"><strong>A</strong>: <code>{first}</code><br><strong>B</strong>: <code>{second}</code></p>'
+        f"<p>{changed} of {len(comparison.claims)} verdicts differ. {_NOTE}</p></header>"
+        f'<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
+        "</section>",
+    ]
+    if comparison.scores:
+        table = report_html.table(_SCORE_HEADER, list(_score_rows(comparison)), "Scores, lower is better", (3, 4, 5))
+        parts.append(f'<section aria-labelledby="scores"><h2 id="scores">Scores</h2>{table}</section>')
+    if comparison.environment:
+        rows = [list(row) for row in comparison.environment]
+        table = report_html.table(["what", "A", "B"], rows, "Where and with what the results were made")
+        parts.append(f'<section aria-labelledby="machine"><h2 id="machine">Versions and machine</h2>{table}</section>')
+    return report_html.page("Two results side by side", "".join(parts) + "</main>")
+
+
+def _verdict_table(comparison: Comparison) -> str:
+    lines = []
+    for pair in comparison.claims:
+        kind = ' class="differs"' if pair.first.verdict != pair.second.verdict else ""
+        claim = pair.first.claim
+        name = f'<span class="id">{html.escape(claim.id)}</span><span class="text">{html.escape(claim.text)}</span>'
+        badges = [report_html.badge(one.verdict) for one in (pair.first, pair.second)]
+        lines.append(f'<tr{kind}><th scope="row">{name}</th><td>{badges[0]}</td><td>{badges[1]}</td><td></td></tr>')
+        for effect in pair.effects:
+            shown = [claims.format_effect(one) for one in (effect.first, effect.second)]
+            cells = [effect.label, *shown, _gap(effect.gap, effect.second.unit)]
+            lines.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("claim and effects", "A", "B", "B - A"))
+    return (
+        '<div class="scroll" role="region" tabindex="0" aria-label="Claims in both folders"><table class="pairs">'
+        "<caption>Effects with 95% intervals; marked where the verdicts differ.</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )

@@ -1,0 +1,73 @@
+"""Writes a report as Markdown, for a README or a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from benchmarks.claims import paper as claims
+from benchmarks.report import figures as report_figures
+from benchmarks.report.content import MESSAGES, Report
+
+_SIGNS = {
+    claims.SUPPORTED: "✓",
+    claims.NOT_SUPPORTED: "✗",
+    claims.INCONCLUSIVE: "?",
+    claims.NOT_MEASURED: "–",
+}
+
+
+def render(report: Report) -> str:
+    """Returns the report."""
+    counts = claims.tally(report.results)
+    lines = ["# What held: ensembles, prior functions and bootstrapping", ""]
+    lines += [", ".join(f"**{count}** {verdict}" for verdict, count in counts.items() if count) + ".", ""]
+    facts = {key: report.environment[key] for key in ("preset", "date", "CIFAR10") if key in report.environment}
+    lines += [f"{escape(key)}: {escape(value)}  " for key, value in facts.items()]
+    lines += ["", "## The paper in four sentences", ""]
+    for message, ids in MESSAGES.items():
+        found = [result for result in map(report.result, ids) if result is not None]
+        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {_SIGNS[one.verdict]}" for one in found))
+    lines += ["", "## Claims and verdicts", ""]
+    lines += table(["claim", "", "effect, 95% interval", "n", "verdict"], [_row(result) for result in report.results])
+    for figure in report.figures:
+        lines += ["", f"## {figure.about.title}", "", figure.about.about, ""]
+        if not figure.panels:
+            lines += ["Not measured in this folder.", ""]
+        else:
+            lines += table(*report_figures.values(figure.panels))
+        if figure.settings:
+            rows = [[row.name, row.used, row.paper] for row in figure.settings]
+            lines += ["", *table(["setting", "used here", "paper"], rows)]
+            lines += ["", figure.about.full_size]
+        if figure.chosen is not None:
+            header, rows = figure.chosen
+            lines += ["", "Chosen hyper-parameters:", "", *table(header, rows)]
+        lines += ["", "```bash", *figure.commands, "```"]
+    if report.times:
+        lines += ["", "## Speed", "", *table(["part", "time"], report.times)]
+    if report.speed is not None:
+        lines += ["", *table(*report.speed)]
+    if report.environment:
+        lines += ["", "## Versions and machine", "", *table(["what", "value"], list(report.environment.items()))]
+    return "\n".join(lines) + "\n"
+
+
+def _row(result: claims.Result) -> list[str]:
+    effects = "; ".join(f"{effect.label}: {claims.format_effect(effect)}" for effect in result.effects) or "–"
+    more = " ".join(text for text in (result.reason, result.note) if text)
+    verdict = f"{_SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
+    return [result.claim.id, result.claim.text, effects, f"{result.count:,}" if result.count else "–", verdict]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table as lines."""
+    lines = [" | ".join(map(escape, header)), " | ".join("---" for _ in header)]
+    lines += [" | ".join(map(escape, row)) for row in rows]
+    return [f"| {line} |" for line in lines]
+
+
+def escape(text: str) -> str:
+    """Returns text that Markdown shows as it is: no markup, no table cell of its own, one line."""
+    plain = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|!])", r"\\\1", plain)

@@ -1,0 +1,1 @@
+"""Measurements that settings and rules of ours were chosen by."""

@@ -1,0 +1,134 @@
+"""`tf-ensembles reproduce`: chooses parts, skips what is complete, goes on after a failure, ends with verdicts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+from benchmarks.claims import paper as claims
+from benchmarks.claims import settings as claim_settings
+from benchmarks.commands import main as cli
+from benchmarks.commands import reproduce
+from benchmarks.commands import sweep as sweep_command
+from benchmarks.report import content as report_content
+from tests import claim_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return claim_world.write(tmp_path_factory.mktemp("world") / "results")
+
+
+class Fake:
+    """Stands for the processes of parts: writes what a part would, or fails where it is told to."""
+
+    def __init__(self, world):
+        self.world, self.calls, self.failing, self.images = world, [], set(), True
+
+    def __call__(self, command, **options):
+        if command[1] == "-c":
+            self.calls.append("images")
+            return subprocess.CompletedProcess(command, 0 if self.images else 1, "CIFAR10: npm\n")
+        name = " ".join(command[3:6])
+        self.calls.append(name)
+        if any(word in name for word in self.failing):
+            return subprocess.CompletedProcess(command, 1)
+        option = "--figures-to" if "--figures-to" in command else "--output"
+        folder = pathlib.Path(command[command.index(option) + 1])
+        for path in (self.world / folder.name).iterdir():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / path.name).write_bytes(path.read_bytes())
+        return subprocess.CompletedProcess(command, 0)
+
+
+@pytest.fixture
+def fake(world, monkeypatch):
+    fake = Fake(world)
+    monkeypatch.setattr(reproduce.subprocess, "run", fake)
+    return fake
+
+
+def test_every_figure_is_made_by_one_part():
+    listed = reproduce.parts("quick", "local", pathlib.Path("out"))
+    names = [name for part in listed for name in part.figures if name not in ("testbed", "cifar10", "bandit")]
+    assert sorted(names) == sorted({*claim_settings.FIGURES, "F8", "F10", "F12"})
+    for part in listed:
+        if part.arguments[0] == "sweep":
+            figures = [word for word in part.arguments if word.startswith("figure_")]
+            assert set(figures) <= set(sweep_command.FIGURES)
+    tables = {claim.table for claim in claims.CLAIMS}
+    assert {part.made for part in listed} - {"linear/checks.csv"} <= tables
+
+
+def test_only_chooses_by_figure_or_kind():
+    listed = reproduce.parts("quick", "ray", pathlib.Path("out"))
+    assert [part.name for part in reproduce.choose(listed, "F2, f6")] == ["figures 6, 12", "figures 2, 8, 9"]
+    assert len(reproduce.choose(listed, "cifar10")) == 4
+    assert reproduce.choose(listed, None) == listed
+    for wrong in ("F99", ""):
+        with pytest.raises(ValueError, match="Expected --only of linear, F6"):
+            reproduce.choose(listed, wrong)
+    engines = [part.arguments[part.arguments.index("--engine") + 1] for part in listed if part.name != "linear"]
+    assert set(engines) == {"ray"}
+
+
+def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path, capsys):
+    arguments = ["reproduce", "--output", str(tmp_path / "out")]
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert f"{len(claims.CLAIMS)} supported" in said
+    assert "Report: " + str(tmp_path / "out" / "report.html") in said
+    assert "the real CIFAR10" in said
+    facts = report_content.read_environment(tmp_path / "out")
+    assert (facts["preset"], facts["engine"]) == ("quick", "local")
+    assert "cores" in facts["machine"]
+    times = json.loads((tmp_path / "out" / "times.json").read_text())
+    assert set(times) == {part.name for part in reproduce.parts("quick", "local", tmp_path)} | {"all parts"}
+    assert len(fake.calls) == 10
+    fake.calls.clear()
+    assert cli.main(arguments) == 0
+    again = capsys.readouterr().out
+    assert fake.calls == []
+    assert again.count("complete already") == 9
+    assert f"{len(claims.CLAIMS)} supported" in again
+    # A part whose table was deleted is run again, and no other.
+    (tmp_path / "out" / "testbed" / "figure_7_runs.csv").unlink()
+    assert cli.main(arguments) == 0
+    assert fake.calls == ["sweep run figure_7"]
+
+
+def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):
+    fake.failing = {"figure_1", "bandit"}
+    arguments = ["reproduce", "--only", "linear,testbed,F6", "--output", str(tmp_path)]
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr()
+    assert "Failed: figures 6, 12, figure 1" in said.err
+    assert "F2-bp" in said.out
+    assert (tmp_path / "report.html").is_file()
+    fake.failing, fake.calls = set(), []
+    assert cli.main(arguments) == 0
+    assert len(fake.calls) == 2
+
+
+def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, capsys):
+    fake.images = False
+    assert cli.main(["reproduce", "--only", "linear,F4", "--output", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "left out, CIFAR10 could not be had" in said
+    assert "CIFAR10 could not be had" in (tmp_path / "report.html").read_text()
+    assert fake.calls == ["images", "linear --preset quick"]
+
+
+def test_nothing_at_all_is_a_failure(fake, tmp_path, capsys):
+    fake.failing = {"linear"}
+    assert cli.main(["reproduce", "--only", "linear", "--output", str(tmp_path / "out")]) == 1
+    assert "Nothing was measured" in capsys.readouterr().err
+
+
+def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(reproduce.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 130))
+    assert cli.main(["reproduce", "--only", "linear,F1", "--output", str(tmp_path)]) == 130
+    assert "stopped" in capsys.readouterr().err

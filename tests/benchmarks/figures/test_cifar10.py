@@ -1,0 +1,220 @@
+"""CIFAR10 figures: what is run, what is shared, and what tables say, from rows made up with known effects."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.figures.cifar10 import drawing as cifar10_drawing
+from benchmarks.figures.cifar10 import figure_3, figure_4, figure_5, figure_10, figure_11
+from benchmarks.figures.cifar10 import runs as cifar10_runs
+from trainers.images import config as member_config
+from trainers.images import runs as functions
+
+FIGURES = {
+    "figure_3": figure_3,
+    "figure_4": figure_4,
+    "figure_5": figure_5,
+    "figure_10": figure_10,
+    "figure_11": figure_11,
+}
+COLUMNS = {
+    "agent",
+    "seed",
+    "num_train",
+    "num_members",
+    "prior_scale",
+    "bootstrap_probability",
+    "nll_marginal",
+    "nll_joint",
+    "accuracy",
+    "ece",
+}
+
+
+def _runs(figure, preset):
+    runs = list(itertools.chain(*(stage([]) for stage in figure.stages(preset))))
+    trained = [run for run in runs if run.function.endswith(":train_member")]
+    return trained, [run for run in runs if run.function.endswith(":evaluate_ensemble")]
+
+
+def _scores(config):
+    """Joint NLL: a prior takes off a fifth, a bootstrap adds a tenth, and a block of members has an offset."""
+    block = config["first_member"] / 1000
+    joint = 20.0 + block
+    if config["prior_scale"]:
+        joint *= 0.8 + 0.001 * abs(config["prior_scale"] - 3.0)
+    if config["bootstrap_probability"]:
+        joint *= 1.1
+    return {
+        "nll_marginal": 2.0 + block,
+        "nll_marginal_error": 0.1,
+        "nll_joint": joint,
+        "nll_joint_error": 0.1,
+        "accuracy": 0.3,
+        "ece": 0.1,
+    }
+
+
+def _rows(figure, preset):
+    found = []
+    for run in _runs(figure, preset)[1]:
+        found.append({"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "ensembles"),
+    [
+        ("figure_3", 4 * 200, 4 * (100 + 2)),
+        ("figure_10", 4 * 200, 4 * (100 + 2)),
+        # n, and p and three bp at four prior scales; ten members and five seeds each.
+        ("figure_4", 4 * 17 * 50, 4 * 17 * 5),
+        # Without prior and bootstrap, p is n: trained once, scored as both.
+        ("figure_5", (1 + 4 + 15) * 50, (1 + 5 + 15) * 5),
+        ("figure_11", 4 * 5 * 100, 4 * 5 * 5),
+    ],
+)
+def test_paper_preset_is_the_papers_size(name, members, ensembles):
+    trained, scored = _runs(FIGURES[name], "paper")
+    assert (len(trained), len(scored)) == (members, ensembles)
+    assert len({run.id for run in trained + scored}) == len(trained) + len(scored)
+    configs = [member_config.from_dict(run.config) for run in trained]
+    rates = {10: 1e-4, 100: 1e-3, 1000: 1e-2, 50_000: 2.5e-2}
+    for config in configs:
+        assert (config.epochs, config.batch_size, config.width, config.num_test) == (400, 128, 1.0, None)
+        assert config.weight_decay == 30.0
+        assert config.learning_rate == rates[config.num_train]
+    noise = {"figure_5": "figure_5", "figure_11": "figure_11"}.get(name, "none")
+    assert {config.noise for config in configs} == {noise}
+
+
+def test_every_ensemble_has_its_members_trained_and_seeds_share_none():
+    for figure in FIGURES.values():
+        trained, scored = _runs(figure, "quick")
+        keys = {member_config.from_dict(run.config).key for run in trained}
+        blocks = {}
+        for run in scored:
+            members = functions.ensemble_from_dict(run.config).members
+            assert {member.key for member in members} <= keys
+            blocks.setdefault(run.id.rsplit("/", 1)[0], []).append({member.key for member in members})
+        for seeds in blocks.values():
+            assert sum(map(len, seeds)) == len(set().union(*seeds))
+
+
+def test_figures_share_members():
+    trained = {name: {run.hash for run in _runs(figure, "quick")[0]} for name, figure in FIGURES.items()}
+    assert trained["figure_3"] == trained["figure_10"]
+    # Three seeds of three members of n, and of p, on two training sets.
+    assert len(trained["figure_3"] & trained["figure_4"]) == 3 * 3 * 2 * 2
+    standard = {name: {run.hash for run in _runs(FIGURES[name], "standard")[0]} for name in ("figure_3", "figure_4")}
+    # Ensembles of half the size: the first half of n, and of p at the scale that both have, on three training sets.
+    assert len(standard["figure_3"] & standard["figure_4"]) == 3 * 2 * 50
+
+
+def test_smaller_presets_name_their_problems_apart():
+    for preset in ("quick", "standard", "paper"):
+        problems = {
+            problem
+            for figure in FIGURES.values()
+            if hasattr(figure, "SIZES")
+            for problem in figure.SIZES[preset].problems
+        }
+        assert len({problem.id for problem in problems}) == len(problems)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_reports_write_tables_and_figures(name, tmp_path):
+    lines = FIGURES[name].report("quick", _rows(FIGURES[name], "quick"), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.csv",
+        f"{name}_runs.csv",
+        f"{name}.png",
+        f"{name}.svg",
+    }
+    runs = pd.read_csv(tmp_path / f"{name}_runs.csv")
+    assert set(runs.columns) >= COLUMNS
+    assert not runs[list(COLUMNS)].isna().any().any()
+    assert not runs.duplicated(
+        ["agent", "seed", "num_train", "num_members", "prior_scale", "bootstrap_probability"]
+    ).any()
+    assert any("ensemble-p - ensemble-n" in line for line in lines)
+
+
+def test_figure_3_says_what_the_rows_say(tmp_path):
+    figure_3.report("quick", _rows(figure_3, "quick"), tmp_path)
+    table = pd.read_csv(tmp_path / "figure_3.csv").set_index(["score", "quantity"])
+    # Blocks of three members, scored by their first. A vgg's score is the mean of three networks: one further on.
+    offsets = 20.0 + np.arange(0, 15, 3) / 1000
+    single = offsets + 0.001
+    assert table.loc[("nll_joint", "ensemble-p"), "estimate"] == pytest.approx(0.8 * offsets.mean() / single.mean())
+    difference = table.loc[("nll_joint", "ensemble-p - ensemble-n")]
+    assert difference["estimate"] == pytest.approx(-0.2 * offsets.mean() / single.mean())
+    assert -0.2 * offsets.max() / single.mean() <= difference["low"] <= difference["estimate"]
+    assert difference["verdict"] == "lower"
+    assert table.loc[("nll_marginal", "ensemble-n - vgg"), "estimate"] == pytest.approx(-0.001 / 2.007, rel=1e-4)
+
+
+def test_figure_4_takes_the_scale_that_is_best_on_other_seeds():
+    rows = _rows(figure_4, "paper")
+    lucky = next(row for row in rows if row["prior_scale"] == 10.0 and row["num_train"] == 10)
+    lucky["nll_joint"] = 1.0  # One seed on which the scale that is worse elsewhere does wonders.
+    size = figure_4.SIZES["paper"]
+    runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
+    chosen = cifar10_runs.best_scale(runs)
+    mine = chosen[(chosen.label == "ensemble-p") & (chosen.num_train == 10)].sort_values("seed")
+    assert mine.prior_scale.tolist() == [3.0, 10.0, 10.0, 10.0, 10.0]
+    assert len(chosen) == len(chosen.drop_duplicates(["num_train", "label", "seed"])) == 4 * 5 * 5
+
+
+def test_verdicts_with_enough_seeds():
+    size = figure_3.SIZES["standard"]
+    runs = cifar10_runs.table(_rows(figure_3, "standard"), size, cifar10_runs.plain_agents(size))
+    lines = cifar10_drawing.compare(cifar10_drawing.normalise(runs, "vgg"), ["ensemble-p"], figure_3.PAIRS)
+    verdicts = {(line["score"], line["quantity"]): line["verdict"] for line in lines}
+    assert verdicts["nll_joint", "ensemble-p - ensemble-n"] == "lower"
+    assert verdicts["nll_marginal", "ensemble-p - ensemble-n"] == "not distinguished"
+    assert verdicts["nll_joint", "ensemble-p"] == ""
+
+
+def test_training_sets_with_fewer_seeds_are_left_out(tmp_path):
+    rows = [row for row in _rows(figure_3, "standard") if row["num_train"] != 1000]
+    size = figure_3.SIZES["standard"]
+    assert set(cifar10_runs.table(rows, size, cifar10_runs.plain_agents(size)).num_train) == {10, 100}
+    assert cifar10_runs.table(rows[:17], size, cifar10_runs.plain_agents(size)).seed.tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="all ensembles of at least one seed"):
+        figure_3.report("standard", rows[:16], tmp_path)
+
+
+def test_figure_11_compares_ensembles_of_one_size():
+    rows = _rows(figure_11, "standard")
+    for row in rows:
+        row["nll_joint"] *= 2.0 if row["num_members"] == 1 else 1.0
+    size = figure_11.SIZES["standard"]
+    runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
+    normalised = cifar10_drawing.normalise(runs, "ensemble-n", by=("num_train", "num_members"))
+    means = normalised[normalised.label == "ensemble-p"].groupby("num_members").nll_joint.mean()
+    assert means.index.tolist() == [1, 3, 10]
+    np.testing.assert_allclose(means, 0.8, rtol=1e-9)
+
+
+def test_without_cifar10_nothing_starts(monkeypatch, tmp_path, capsys):
+    from benchmarks.commands import main as cli
+    from trainers.images import cifar10 as cifar10_data
+
+    def cannot(*args, **kwargs):
+        raise ValueError("Expected CIFAR10 in X, or a way to get it. Received: none")
+
+    monkeypatch.setattr(cifar10_data, "prepare_cifar10", cannot)
+    assert cli.main(["sweep", "run", "figure_3", "--output", str(tmp_path)]) != 0
+    assert "Expected CIFAR10" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert cli.main(["sweep", "run", "figure_3", "--output", str(tmp_path), "--dry-run"]) == 0
+
+
+def test_configurations_hold_no_place():
+    for figure in FIGURES.values():
+        for run in itertools.chain(*_runs(figure, "quick")):
+            assert "/" not in json.dumps(run.config)

@@ -1,0 +1,90 @@
+"""The choice of hyper-parameters against a table whose best entries are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.figures.testbed import runs as testbed_runs
+from benchmarks.figures.testbed import tuning
+
+SEEDS = (1000, 1001)
+
+
+SETTINGS = [testbed_runs.Setting(10, ratio, 0.1) for ratio in (1.0, 10.0)]
+SIZE = testbed_runs.Size(5, 5, 2, 1)
+# Setting r=1 is ten times as hard. Scale 1 is best there, scale 3 best at r=10, scale 2 best on the whole.
+UNIFORM = {1.0: 10.0, 10.0: 1.0}
+RELATIVE = {1.0: {1.0: 0.1, 2.0: 0.2, 3.0: 0.9}, 10.0: {1.0: 0.9, 2.0: 0.3, 3.0: 0.2}}
+
+
+def make_runs(seeds=SEEDS, scales=(1.0, 2.0, 3.0)):
+    agents = [testbed_runs.Agent("ensemble-p", 5, 1.0, scale) for scale in scales]
+    return testbed_runs.make_runs(SETTINGS, {setting.id: agents for setting in SETTINGS}, seeds, SIZE)
+
+
+def make_rows(runs):
+    rows = []
+    for run in runs:
+        config = run.config
+        sign = 1 if config["seed"] == SEEDS[0] else -1  # Seeds differ, but not on average.
+        kl = UNIFORM[config["data_ratio"]] * (1 + 0.5 * sign)
+        if config["agent"] != "uniform":
+            share = RELATIVE[config["data_ratio"]][config["prior_scale"]]
+            kl = UNIFORM[config["data_ratio"]] * share * (1 + 0.8 * sign)
+        rows.append({**config, "hash": run.hash, "kl_joint": kl, "kl_marginal": kl})
+    return rows
+
+
+def test_best_per_setting_and_overall():
+    choice = tuning.choose(make_rows(make_runs()), make_runs(), ["ensemble-p"])
+    assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 1.0
+    assert choice.per_setting["d10-r10-t0.1", "ensemble-p"].prior_scale == 3.0
+    # Normalised means: 0.5, 0.25, 0.55. Without normalisation scale 1 would win: 0.95, 1.15, 4.6.
+    assert choice.overall["ensemble-p"].prior_scale == 2.0
+    assert len(choice.grid) == 6
+    assert choice.grid.best_in_setting.sum() == 2
+    assert choice.grid[choice.grid.best_overall].prior_scale.tolist() == [2.0, 2.0]
+    assert choice.grid.kl_joint.tolist() == pytest.approx([0.1, 0.2, 0.9, 0.9, 0.3, 0.2])
+
+
+def test_other_seeds_and_other_grids_are_not_looked_at():
+    runs = make_runs(scales=(2.0, 3.0))
+    expected = tuning.choose(make_rows(runs), runs, ["ensemble-p"])
+    tempting = [{**row, "kl_joint": 0.0} for row in make_rows(make_runs(seeds=(0,)))]
+    # A folder may hold a part of a larger grid from before.
+    larger = make_rows(make_runs())[:3]
+    choice = tuning.choose([*make_rows(runs), *tempting, *larger], runs, ["ensemble-p"])
+    assert (choice.per_setting, choice.overall) == (expected.per_setting, expected.overall)
+    assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 2.0
+
+
+def test_an_incomplete_grid_raises():
+    with pytest.raises(ValueError, match="all 16 runs of the tuning grid"):
+        tuning.choose(make_rows(make_runs())[:-1], make_runs(), ["ensemble-p"])
+    with pytest.raises(ValueError, match="Received: 0"):
+        tuning.choose([], make_runs(), ["ensemble-p"])
+    runs = [run for run in make_runs() if run.config["agent"] != "uniform"]
+    with pytest.raises(ValueError, match="uniform agent"):
+        tuning.choose(make_rows(runs), runs, ["ensemble-p"])
+
+
+def test_seeds_are_disjoint_in_every_preset():
+    from benchmarks.figures.testbed import figure_1, figure_2, figure_7
+
+    for module in (figure_1, figure_2, figure_7):
+        for size in module.SIZES.values():
+            assert not set(size.seeds_to_tune) & set(size.seeds_to_report)
+            pieces = size.reporting_pieces(module.SEEDS_PER_STAGE)
+            assert [seed for piece in pieces for seed in piece] == list(size.seeds_to_report)
+
+
+def test_paper_preset_has_the_papers_sizes():
+    from benchmarks.figures.testbed import figure_1, figure_2
+
+    size = figure_1.SIZES["paper"]
+    assert len(figure_1.settings(size)) == 12
+    assert len(figure_2.settings(figure_2.SIZES["paper"])) == 12
+    agents = testbed_runs.grid(figure_1.AGENTS, size)
+    assert [sum(agent.name == name for agent in agents) for name in figure_1.AGENTS] == [5, 5, 30, 30]
+    assert {agent.num_members for agent in agents if agent.name != "mlp"} == {100}
+    assert figure_2.SIZES["paper"].reporting_seeds == 100

@@ -1,0 +1,188 @@
+"""The report in a real browser: it opens, answers clicks and keys, fits a phone, and runs nothing but its own script.
+
+Needs Debian's `chromium`; screenshots are kept where `REPORT_SCREENSHOTS` names a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from benchmarks.claims import paper as claims
+from benchmarks.report import compare as report_compare
+from benchmarks.report import content as report_content
+from benchmarks.report import html as report_html
+from tests import browser, claim_world
+
+pytestmark = pytest.mark.skipif(
+    browser.find() is None, reason="the report was NOT tried in a browser: install Debian's package chromium"
+)
+NUM_CLAIMS = len(claims.CLAIMS)
+SHOWN = "[...document.querySelectorAll('#claims-table tbody tr')].filter(row => !row.hidden)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = claim_world.write(tmp_path_factory.mktemp("world") / "results")
+    (folder / "testbed" / "figure_7_runs.csv").unlink()  # So that there is more than one verdict.
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    path = folder / "report.html"
+    path.write_text(report_html.render(report_content.collect(folder)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser.Browser(tmp_path_factory.mktemp("profile")) as one:
+        yield one
+
+
+def keep(chromium, path):
+    """Takes a screenshot, and keeps it where it is asked for."""
+    chromium.screenshot(path)
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    wanted = os.environ.get("REPORT_SCREENSHOTS")
+    if wanted:
+        pathlib.Path(wanted).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, wanted)
+
+
+def test_a_reader_sorts_and_filters_claims(chromium, page):
+    chromium.open(page)
+    assert chromium.run("document.querySelectorAll('#claims-table tbody tr').length") == NUM_CLAIMS
+    chromium.click("#claims-table thead th button", 3)
+    order = "document.querySelectorAll('#claims-table thead th')[3].getAttribute('aria-sort')"
+    assert chromium.run(order) == "ascending"
+    chromium.click("#claims-table thead th button", 3)
+    ranks = chromium.run(f"{SHOWN}.map(row => Number(row.dataset.rank))")
+    assert ranks == sorted(ranks, reverse=True)
+    assert ranks[0] > ranks[-1]
+    chromium.click("#claims-table thead th button", 1)
+    effects = chromium.run(f"{SHOWN}.map(row => Number(row.dataset.effect))")
+    assert effects == sorted(effects)
+    chromium.click("#claims-verdicts button[data-verdict='not measured']")
+    left = sum(claim.figure != "F7" for claim in claims.CLAIMS)
+    assert chromium.run(f"{SHOWN}.length") == left
+    assert (
+        chromium.run("document.getElementById('claims-status').textContent") == f"{left} of {NUM_CLAIMS} claims shown"
+    )
+    chromium.click("#claims-search")
+    chromium.type("uneven noise bootstrapping")
+    assert chromium.run(f"{SHOWN}.map(row => row.id)") == ["claim-F2-bp"]
+    chromium.run("document.getElementById('claims-search').value = ''")
+    choose = "(s => { s.value = 'F6'; s.dispatchEvent(new Event('change')); })"
+    chromium.run(f"{choose}(document.getElementById('claims-figure'))")
+    assert set(chromium.run(f"{SHOWN}.map(row => row.id)")) == {
+        "claim-F6-n",
+        "claim-F6-bp",
+        "claim-F12-bp",
+        "claim-F12-weighted",
+    }
+    assert chromium.complaints() == []
+    assert chromium.requests() == [page.resolve().as_uri()]
+
+
+def test_a_reader_hides_an_agent_and_reads_values(chromium, page):
+    chromium.open(page)
+    figure = "article[aria-labelledby=figure-F2]"
+    hidden = f"[...document.querySelectorAll('{figure} g.series[hidden]')].map(g => g.dataset.series)"
+    chromium.click(f"{figure} .legend button[data-series='ensemble-n']")
+    assert chromium.run(hidden) == ["ensemble-n", "ensemble-n"]
+    invisible = f"getComputedStyle(document.querySelector('{figure} g.series[hidden]')).display"
+    assert chromium.run(invisible) == "none"
+    chromium.move(f"{figure} g.series[data-series='ensemble-p'] .bar", 1)
+    shown = "document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"
+    assert chromium.run(shown).startswith("ensemble-p: 0.4")
+    chromium.click(f"{figure} .legend button[data-series='ensemble-n']")
+    assert chromium.run(hidden) == []
+    chromium.run(f"document.querySelectorAll('{figure} svg.plot')[1].focus()")
+    for _ in range(2):
+        chromium.press("ArrowRight")
+    assert chromium.run("document.getElementById('said').textContent").startswith("ensemble-p: 0.4")
+    chromium.press("Escape")
+    assert chromium.run(shown) == ""
+    assert chromium.complaints() == []
+
+
+def test_every_control_can_be_reached_with_the_keyboard(chromium, page):
+    chromium.open(page)
+    unreachable = (
+        "[...document.querySelectorAll('button, a, input, select, summary, svg.plot')].filter(e => e.tabIndex < 0)"
+    )
+    assert chromium.run(f"{unreachable}.length") == 0
+    nameless = (
+        "[...document.querySelectorAll('button, input, select')].filter(e => !(e.textContent.trim() || "
+        "e.labels?.length || e.getAttribute('aria-label')))"
+    )
+    assert chromium.run(f"{nameless}.length") == 0
+
+
+def test_light_and_dark(chromium, page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    chromium.open(page, dark=True)
+    dark = chromium.run(ground)
+    chromium.open(page, dark=False)
+    light = chromium.run(ground)
+    assert light != dark
+    seen = []
+    for _ in range(3):
+        chromium.click("#theme")
+        seen.append((chromium.run("document.getElementById('theme').textContent"), chromium.run(ground)))
+    assert seen == [("Theme: light", light), ("Theme: dark", dark), ("Theme: auto", light)]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_its_window(chromium, page, tmp_path, width):
+    chromium.open(page, width=width, height=844)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    # Text in plots stays readable: at least 9 pixels high.
+    small = (
+        "Math.min(...[...document.querySelectorAll('svg.plot text')].map(t => parseFloat(getComputedStyle(t).fontSize)"
+        " * t.ownerSVGElement.getBoundingClientRect().width / 420))"
+    )
+    assert chromium.run(small) >= 9.0
+    keep(chromium, tmp_path / f"report-{width}.png")
+    assert chromium.complaints() == []
+
+
+def test_the_page_reads_without_script_and_prints(chromium, page):
+    chromium.open(page, script=False)
+    text = chromium.call("DOM.getDocument", depth=0)["root"]["nodeId"]
+    table = chromium.call("DOM.querySelector", nodeId=text, selector="#claims-table")["nodeId"]
+    assert "F2-bp" in chromium.call("DOM.getOuterHTML", nodeId=table)["outerHTML"]
+    theme = chromium.call("DOM.querySelector", nodeId=text, selector="#theme")["nodeId"]
+    with pytest.raises(RuntimeError, match="box model"):
+        chromium.call("DOM.getBoxModel", nodeId=theme)  # A button that could do nothing is not shown.
+    chromium.call("DOM.getBoxModel", nodeId=table)
+    printed = chromium.call("Page.printToPDF")["data"]
+    assert len(printed) > 50_000
+
+
+def test_what_a_result_file_says_does_not_run(chromium, folder, tmp_path):
+    evil = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+    other = tmp_path / "evil"
+    shutil.copytree(folder / "linear", other / "linear")
+    (other / "environment.json").write_text(json.dumps({"preset": evil, "machine": evil, "CIFAR10": evil}))
+    pages = {
+        "report.html": report_html.render(report_content.collect(other)),
+        "compare.html": report_compare.render_html(report_compare.compare(other, other)),
+    }
+    for name, text in pages.items():
+        (other / name).write_text(text, encoding="utf-8")
+        chromium.open(other / name)
+        assert chromium.run("document.title") != "owned"
+        assert "owned" in chromium.run("document.body.innerText")
+        assert chromium.complaints() == []
+    # Even unescaped, the page's policy would not let it run.
+    (other / "report.html").write_text(pages["report.html"].replace("</main>", f"{evil}</main>"), encoding="utf-8")
+    chromium.open(other / "report.html")
+    assert chromium.run("document.title") != "owned"
+    assert any("Content Security Policy" in text for text in chromium.complaints())

@@ -1,0 +1,268 @@
+"""The report: complete, self-contained, escaped; as HTML, Markdown and CSV; two folders side by side."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import itertools
+import json
+import math
+import pathlib
+import re
+import shutil
+
+import pandas as pd
+import pytest
+
+from benchmarks.claims import paper as claims
+from benchmarks.claims import settings as claim_settings
+from benchmarks.commands import main as cli
+from benchmarks.report import compare as report_compare
+from benchmarks.report import content as report_content
+from benchmarks.report import html as report_html
+from benchmarks.report import markdown as report_markdown
+from benchmarks.report import svg as report_svg
+from tests import claim_world
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>|`[a](javascript:b)"
+
+
+class Page(html.parser.HTMLParser):
+    """Collects tags, attributes and text, and checks that elements are nested."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.stack, self.texts = [], [], []
+        self.feed(text)
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.stack[-1] if self.stack else "", data))
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+    @property
+    def text(self):
+        return " ".join(data for tag, data in self.texts if tag not in ("script", "style"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return claim_world.write(tmp_path_factory.mktemp("world") / "results")
+
+
+@pytest.fixture(scope="module")
+def content(world):
+    return report_content.collect(world)
+
+
+@pytest.fixture(scope="module")
+def page(content):
+    return Page(report_html.render(content))
+
+
+def test_the_page_holds_every_claim_figure_and_fact(page, content):
+    rows = [attributes for attributes in page.all("tr") if attributes.get("id", "").startswith("claim-")]
+    assert [row["id"] for row in rows] == [f"claim-{claim.id}" for claim in claims.CLAIMS]
+    assert {row["data-verdict"] for row in rows} == {claims.SUPPORTED}
+    for name, figure in claim_settings.FIGURES.items():
+        assert f"figure-{name}" in [attributes.get("id") for attributes in page.all("h3")]
+        assert figure.title in page.text
+    assert "made up" in page.text  # the machine
+    assert "12 s" in page.text  # the time of a part
+    assert "tf-ensembles sweep run figure_2 --preset quick" in page.text
+    assert content.result("F2-bp").claim.text in page.text
+    assert "-40.0%" in page.text or "-25.0%" in page.text
+
+
+def test_the_page_needs_nothing_else(page):
+    for _, attributes in page.tags:
+        for name in ("src", "href", "action"):
+            assert attributes.get(name, "#").startswith(("#", "data:"))
+        assert not any(name.startswith("on") for name in attributes)
+    style = next(data for tag, data in page.texts if tag == "style")
+    assert "url(" not in style
+    assert "@import" not in style
+    (script,) = [data for tag, data in page.texts if tag == "script"]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_headings_are_in_order_and_links_lead_somewhere(page):
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for link in page.all("a"):
+        assert link["href"].removeprefix("#") in ids
+    for _, attributes in page.tags:
+        if "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in ids
+
+
+def test_plots_say_what_they_show(page):
+    plots = [one for one in page.all("svg") if one.get("class") == "plot"]
+    assert len(plots) >= 20
+    labels = [one["aria-label"] for one in plots]
+    assert all(one["role"] == "img" for one in plots)
+    assert any("joint KL of 10 labels" in one and "ensemble-p 0.4" in one and "ensemble-n 0.6" in one for one in labels)
+    marks = [one for one in page.all("g") if one.get("class") == "mark"]
+    assert all(one["data-tip"] for one in marks)
+
+
+def test_text_of_result_files_cannot_become_markup(world, tmp_path):
+    folder = tmp_path / "evil"
+    shutil.copytree(world, folder)
+    (folder / "environment.json").write_text(json.dumps({"preset": EVIL, "machine": EVIL, EVIL: "1", "CIFAR10": EVIL}))
+    (folder / "times.json").write_text(json.dumps({EVIL: EVIL}))
+    (folder / "speed.json").write_text(json.dumps([{"what": EVIL, EVIL: 3}]))
+    for name, column in (
+        ("linear/finite_ensemble.csv", "agent"),
+        ("testbed/figure_1_grid.csv", "setting"),
+        ("testbed/flipped_grid.csv", "prior_scaling"),
+        ("testbed/flipped_grid.csv", "setting"),
+        ("bandit/regret.csv", "agent"),
+    ):
+        table = pd.read_csv(folder / name)
+        table.loc[table.index[0], column] = EVIL
+        table.to_csv(folder / name, index=False)
+    content, comparison = report_content.collect(folder), report_compare.compare(world, folder)
+    texts = [report_html.render(content), report_compare.render_html(comparison)]
+    for text in texts:
+        page = Page(text)
+        assert EVIL in page.text or "<script>alert(1)</script>" in page.text  # It is shown, as text.
+        assert len(page.all("script")) == 1
+        assert not page.all("img")
+        assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    for text in (report_markdown.render(content), report_compare.render_markdown(comparison)):
+        assert "<" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
+        assert not re.search(r"(?<!\\)\]\(", text)
+        for block in text.split("\n\n"):
+            rows = [line for line in block.splitlines() if line.startswith("|")]
+            assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
+
+
+def test_commands_of_the_page_cannot_leave_their_block(world, tmp_path):
+    folder = tmp_path / "evil"
+    shutil.copytree(world, folder)
+    (folder / "environment.json").write_text(json.dumps({"preset": "quick\n```\n# owned"}))
+    text = report_markdown.render(report_content.collect(folder))
+    assert "\n# owned" not in text
+
+
+def test_markdown_holds_every_claim(content):
+    text = report_markdown.render(content)
+    for claim in claims.CLAIMS:
+        assert f"| {claim.id} |" in text
+    assert f"**{len(claims.CLAIMS)}** supported" in text
+
+
+def test_the_command_writes_all_three(world, tmp_path, capsys):
+    assert cli.main(["report", str(world), "--output", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"{len(claims.CLAIMS)} supported" in said
+    assert str(tmp_path / "report.html") in said
+    table = pd.read_csv(tmp_path / "claims.csv")
+    assert list(dict.fromkeys(table.claim)) == [claim.id for claim in claims.CLAIMS]
+    row = table[table.claim == "F8-p"].iloc[0]
+    assert (row.estimate, row["count"], row.region_high) == (pytest.approx(0.4 / 0.6 - 1, abs=0.02), 8, -0.1)
+    assert row.low < row.estimate < row.high
+    assert row.standardised < -3
+
+
+def test_a_folder_with_little_in_it_has_a_report(world, tmp_path):
+    shutil.copytree(world / "linear", tmp_path / "linear")
+    (tmp_path / "environment.json").write_text("not json")
+    content = report_content.collect(tmp_path)
+    counts = claims.tally(content.results)
+    assert counts[claims.NOT_MEASURED] == sum(claim.figure != "linear" for claim in claims.CLAIMS)
+    Page(report_html.render(content))
+    assert "Not measured in this folder." in report_markdown.render(content)
+
+
+def test_compare_pairs_shared_seeds_and_finds_what_differs(world, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(world, other)
+    runs = pd.read_csv(other / "testbed/figure_2_runs.csv")
+    changed = runs.agent == "ensemble-bp"
+    runs.loc[changed, "kl_joint"] *= 1.5
+    runs.to_csv(other / "testbed/figure_2_runs.csv", index=False)
+    images = pd.read_csv(other / "cifar10/figure_5_runs.csv")
+    images.assign(seed=images.seed + 100).to_csv(other / "cifar10/figure_5_runs.csv", index=False)
+    regret = pd.read_csv(other / "bandit/regret_runs.csv")
+    regret.assign(problems=50).to_csv(other / "bandit/regret_runs.csv", index=False)
+    comparison = report_compare.compare(world, other)
+    pairs = {(one.source, one.score, one.agent): one for one in comparison.scores}
+    hit = pairs["figure 2", "kl_joint", "ensemble-bp"]
+    assert hit.second / hit.first == pytest.approx(1.5)
+    assert hit.gap.excludes(0.0)
+    assert hit.how == "paired over 8 seeds"
+    same = pairs["figure 2", "kl_joint", "ensemble-p"]
+    assert (same.gap.estimate, same.gap.excludes(0.0)) == (0.0, False)
+    apart = pairs["figure 5", "nll_joint", "ensemble-p"]
+    assert apart.how == "independent, 8 and 8 seeds"
+    # Parts of another size hold other problems.
+    assert pairs["bandit", "regret", "ensemble-p"].how == "independent, 12 and 12 parts"
+    assert not apart.gap.excludes(0.0)
+    differing = [pair.first.claim.id for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
+    assert set(differing) <= {"F2-bp", "F9-few", "F9-many"}
+    assert "F2-bp" in differing
+    assert f"{len(differing)} of {len(claims.CLAIMS)} verdicts differ" in report_compare.format_text(comparison)
+    assert "paired over 8 seeds" in Page(report_compare.render_html(comparison)).text
+
+
+def test_the_command_compares(world, tmp_path, capsys):
+    for name in ("a", "b"):
+        shutil.copytree(world / "linear", tmp_path / name / "linear")
+    folders = [str(tmp_path / name) for name in ("a", "b")]
+    assert cli.main(["report", "--compare", *folders, "--output", str(tmp_path / "out")]) == 0
+    assert f"0 of {len(claims.CLAIMS)} verdicts differ" in capsys.readouterr().out
+    Page((tmp_path / "out" / "compare.html").read_text())
+    assert "| T1 |" in (tmp_path / "out" / "compare.md").read_text()
+
+
+def test_committed_results_compare_with_themselves():
+    folder = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
+    comparison = report_compare.compare(folder, folder)
+    assert all(one.gap.estimate == 0.0 for one in comparison.scores)
+    assert "0 of" in report_compare.format_text(comparison)
+
+
+def test_axes_place_numbers_and_ticks_are_round():
+    point = report_svg.Point(0.0, 0.5, 0.4, 0.6, 5)
+    bars = report_svg.Panel("t", "y", (report_svg.Series("ensemble-p", (point,)),), reference=1.0)
+    drawn = report_svg.draw(bars, "alt")
+    bar = re.search(r'class="bar".*?y="([\d.]+)".*?height="([\d.]+)"', drawn)
+    line = re.search(r'class="reference".*?y1="([\d.]+)"', drawn)
+    top, height = float(bar[1]), float(bar[2])
+    # The bar is half as high as the reference line is above its foot.
+    assert height == pytest.approx((top + height - float(line[1])) / 2, abs=0.2)
+    ticks = [float(text) for text in re.findall(r'text-anchor="end">([\d.]+)</text>', drawn)]
+    assert ticks == pytest.approx([0.0, 0.5, 1.0]) or ticks == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    points = tuple(report_svg.Point(10.0**power, 10.0**power) for power in range(4))
+    series = (report_svg.Series("ensemble-n", points),)
+    logs = report_svg.draw(report_svg.Panel("t", "y", series, kind="lines", log_x=True, log_y=True), "alt")
+    places = [tuple(map(float, pair.split(","))) for pair in re.search(r'points="([^"]+)"', logs)[1].split()]
+    steps = [b[0] - a[0] for a, b in itertools.pairwise(places)]
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
+    empty = report_svg.Panel("t", "y", (report_svg.Series("x", (report_svg.Point(1.0, math.inf),)),), kind="lines")
+    assert "<svg" in report_svg.draw(empty, "alt")

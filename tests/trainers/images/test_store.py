@@ -1,0 +1,108 @@
+"""The files of members: whole or not at all, and what is told about damaged ones."""
+
+import numpy as np
+import pytest
+
+from trainers.images import store as member_store
+from trainers.images.config import MemberConfig
+from trainers.images.store import MemberError, MemberFiles, State
+
+LOGITS = np.random.default_rng(0).standard_normal((20, 3), dtype=np.float32)
+LABELS = np.arange(20, dtype=np.int32) % 3
+WEIGHTS = {**member_store.pack([np.ones((2, 2), np.float32), np.zeros(3, np.float32)], "model")}
+
+
+def finished(folder, member=4, weights=WEIGHTS):
+    files = MemberFiles(folder, MemberConfig(num_train=100, member=member))
+    files.begin()
+    files.finish({"steps": 400, "test_nll": 1.5}, LOGITS, LABELS, weights)
+    return files
+
+
+def test_life_of_a_member(tmp_path):
+    files = MemberFiles(tmp_path, MemberConfig(num_train=100, member=4))
+    assert files.status().state is State.ABSENT
+    assert files.result() is None
+    files.begin()
+    assert files.status() == member_store.Status(State.PARTIAL, 0)
+    assert files.load_checkpoint() is None
+    files.save_checkpoint(7, {"model0": np.arange(3.0)})
+    assert files.status() == member_store.Status(State.PARTIAL, 7)
+    step, arrays = files.load_checkpoint()
+    assert step == 7
+    np.testing.assert_array_equal(arrays["model0"], np.arange(3.0))
+    files = finished(tmp_path)
+    assert files.status(verify=True) == member_store.Status(State.FINISHED, 400)
+    assert files.result() == {"steps": 400, "test_nll": 1.5}
+    logits, labels = files.predictions()
+    np.testing.assert_array_equal(logits, LOGITS)
+    np.testing.assert_array_equal(labels, LABELS)
+    np.testing.assert_array_equal(member_store.unpack(files.weights(), "model")[1], np.zeros(3))
+    assert files.load_checkpoint() is None
+    assert member_store.read_configs(tmp_path) == [files.config]
+    files.reset()
+    assert files.status().state is State.PARTIAL
+
+
+def test_twelve_arrays_keep_their_order():
+    arrays = [np.full(1, index) for index in range(12)]
+    packed = {**member_store.pack(arrays, "model"), "model_other": np.zeros(1), "prior0": np.zeros(1)}
+    assert [int(array[0]) for array in member_store.unpack(packed, "model")] == list(range(12))
+
+
+def _flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_is_noticed(tmp_path):
+    files = finished(tmp_path)
+    path = files.folder / member_store.PREDICTIONS
+    _flip_a_byte(path)
+    with pytest.raises(MemberError, match=r"member 4 .* to be whole\. Received: predictions.npz is not.*--retrain 4"):
+        files.predictions()
+    assert files.status().state is State.FINISHED  # A quick look does not read the file.
+    assert files.status(verify=True).state is State.CORRUPT
+    path.write_bytes(path.read_bytes()[:-10])
+    assert files.status().state is State.CORRUPT
+    with pytest.raises(MemberError, match="bytes instead of"):
+        files.result()
+    path.unlink()
+    assert files.status().state is State.CORRUPT
+    (files.folder / member_store.RESULT).write_text('{"steps": 4')
+    assert files.status().state is State.CORRUPT
+
+
+def test_weights_are_optional_but_verified(tmp_path):
+    with pytest.raises(MemberError, match=r"to have kept weights\.npz"):
+        finished(tmp_path / "without", weights=None).weights()
+    files = finished(tmp_path / "with")
+    _flip_a_byte(files.folder / member_store.WEIGHTS)
+    with pytest.raises(MemberError, match="to be whole"):
+        files.weights()
+
+
+def test_an_unfinished_member_has_no_predictions(tmp_path):
+    files = MemberFiles(tmp_path, MemberConfig())
+    with pytest.raises(MemberError, match=r"to be finished\. Received: absent"):
+        files.predictions()
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    files = MemberFiles(tmp_path, MemberConfig())
+    files.begin()
+    scrap = files.folder / f".{member_store.CHECKPOINT}.abc"
+    scrap.mkdir()
+    (scrap / member_store.CHECKPOINT).write_bytes(b"torn")
+    files.save_checkpoint(1, {})
+    assert not scrap.exists()
+
+
+def test_failures_are_remembered(tmp_path):
+    files = MemberFiles(tmp_path, MemberConfig())
+    files.begin()
+    files.save_checkpoint(3, {})
+    files.fail(3, "diverged")
+    assert files.status() == member_store.Status(State.FAILED, 3, "diverged")
+    assert files.load_checkpoint() is None

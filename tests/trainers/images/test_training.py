@@ -1,0 +1,221 @@
+"""Training one member: against a loop written out by hand, after kills, and what is drawn from where."""
+
+import dataclasses
+import os
+import platform
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_ensembles as tfe
+from tests.member_process import make_config, make_data
+from tf_ensembles.ensemble import stack as members
+from trainers.images import data as image_data
+from trainers.images import engine as member_engine
+from trainers.images import store as member_store
+from trainers.images import training as member_training
+from trainers.images import vgg
+from trainers.images.config import MemberConfig
+
+# Four epochs of three steps and a remainder of two examples, with everything switched on.
+CONFIG = MemberConfig(
+    num_train=20,
+    width=0.05,
+    prior_scale=2.0,
+    bootstrap_probability=0.75,
+    weight_decay=10.0,
+    learning_rate=0.002,
+    epochs=4,
+    batch_size=6,
+    seed=3,
+    member=1,
+)
+TRAIN, TEST = make_data(20), make_data(9, seed=1)
+TRAIN = dataclasses.replace(TRAIN, ids=TRAIN.ids * 7 + 5)  # Ids are names, not positions.
+
+
+def train(folder, config=CONFIG, **options):
+    member_training.train(config, TRAIN, TEST, folder, **options)
+    return member_store.MemberFiles(folder, config)
+
+
+def by_hand(config):
+    """The same training from the formula: one batch after the other, momentum written out."""
+    with members.seeded(config.seed, config.member):
+        model = vgg.build_vgg((8, 8, 3), 3, config.width)
+    with members.seeded(config.seed + 0x5EED_0001, config.member):
+        prior = vgg.build_conv_prior((8, 8, 3), 3)
+    entropy = np.random.SeedSequence([config.seed, config.member, 1]).generate_state(1, np.uint64)
+    order_seed = int(entropy[0] >> np.uint64(1))
+    weights = tfe.Bernoulli(config.bootstrap_probability).weights(config.seed, TRAIN.ids, [config.member])[:, 0]
+    variables = model.trainable_variables
+
+    @tf.function
+    def gradients_of(x, labels, weights):
+        with tf.GradientTape() as tape:
+            logits = model(x, training=True) + config.prior_scale * prior(x)
+            likelihood = tf.gather(tf.nn.log_softmax(logits), labels, axis=1, batch_dims=1)
+            loss = -tf.reduce_mean(weights * likelihood)
+            loss += 0.5 * sum(tf.reduce_sum(v.value**2) for v in variables)  # lambda / T
+        return tape.gradient(loss, variables)
+
+    velocity = [np.zeros(v.shape, np.float32) for v in variables]
+    rates = [0.002, 0.002, 0.0002, 0.00002]  # a tenth after two of four epochs, a hundredth after three
+    for epoch in range(config.epochs):
+        order = image_data.epoch_order(TRAIN.ids, seed=order_seed, epoch=epoch)
+        for step in range(3):
+            rows = order[6 * step : 6 * step + 6]
+            pixels = tf.constant(TRAIN.images[rows])
+            if config.augment:
+                pixels = image_data.augment_images(pixels, TRAIN.ids[rows], seed=order_seed, epoch=epoch)
+            x = image_data.standardise(TRAIN, pixels)
+            gradients = gradients_of(x, TRAIN.labels[rows], tf.gather(weights, rows))
+            velocity = [0.9 * v - rates[epoch] * g.numpy() for v, g in zip(velocity, gradients, strict=True)]
+            for variable, change in zip(variables, velocity, strict=True):
+                variable.assign_add(change)
+    x = image_data.standardise(TRAIN, TEST.images)
+    return (model(x) + config.prior_scale * prior(x)).numpy()
+
+
+@pytest.mark.parametrize("augment", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_training_follows_the_formula(tmp_path, augment):
+    config = dataclasses.replace(CONFIG, augment=augment)
+    logits, labels = train(tmp_path, config).predictions()
+    np.testing.assert_array_equal(labels, TEST.labels)
+    # Twelve float32 steps with sums in another order; batch norm over six examples makes much of a rounding error.
+    np.testing.assert_allclose(logits, by_hand(config), rtol=1e-3, atol=1e-3)
+
+
+def test_members_start_as_those_of_an_ensemble():
+    """Member m of tfe.Ensemble with the same seed: the same start, and the same prior."""
+    training = member_training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None)
+    engine = training.engine
+    prior = tfe.PriorFunction(lambda: vgg.build_conv_prior((8, 8, 3), 3), CONFIG.prior_scale)
+    model = tfe.Ensemble(lambda: vgg.build_vgg((8, 8, 3), 3, CONFIG.width), 2, prior, seed=CONFIG.seed)
+    x = image_data.standardise(TRAIN, TEST.images)
+    ours = engine.predict(TEST.images) + CONFIG.prior_scale * engine.prior.predict(TEST.images)
+    np.testing.assert_allclose(ours, model(x)[:, CONFIG.member], rtol=1e-4, atol=1e-5)
+
+
+class InterruptedTrainingError(Exception):
+    """Stands for a kill between two calls of the graph."""
+
+
+def test_an_interrupted_member_continues_to_the_same_numbers(tmp_path):
+    whole = train(tmp_path / "whole").predictions()[0]
+
+    def stop(step, loss):
+        if step >= 5:
+            raise InterruptedTrainingError
+
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path / "parts", checkpoint_seconds=0.0, progress=stop)
+    files = member_store.MemberFiles(tmp_path / "parts", CONFIG)
+    status = files.status()
+    assert status.state is member_store.State.PARTIAL
+    assert 0 < status.steps < CONFIG.num_steps
+    steps = []
+    train(tmp_path / "parts", checkpoint_seconds=0.0, progress=lambda step, loss: steps.append(step))
+    assert steps[0] > status.steps
+    np.testing.assert_array_equal(files.predictions()[0], whole)
+    assert not (files.folder / member_store.CHECKPOINT).exists()
+
+    # A finished member is not trained again.
+    train(tmp_path / "parts", progress=lambda step, loss: pytest.fail("trained again"))
+
+    # A checkpoint that cannot be read means from the beginning, and the same numbers again.
+    files.reset()
+    (files.folder / member_store.CHECKPOINT).write_bytes(b"PK torn")
+    train(tmp_path / "parts")
+    np.testing.assert_array_equal(files.predictions()[0], whole)
+
+
+def test_a_diverged_member_is_reported_and_left_alone(tmp_path):
+    config = dataclasses.replace(CONFIG, learning_rate=1e30)
+    with pytest.raises(member_store.MemberError, match=r"diverged: the loss of epoch \d is (nan|inf)"):
+        train(tmp_path, config)
+    files = member_store.MemberFiles(tmp_path, config)
+    assert files.status().state is member_store.State.FAILED
+    with pytest.raises(member_store.MemberError, match=r"failed at step \d+: diverged.*--retrain 1"):
+        train(tmp_path, config, progress=lambda step, loss: pytest.fail("trained again"))
+    files.reset()
+    assert files.status().state is member_store.State.PARTIAL
+
+
+def test_other_data_do_not_continue_a_member(tmp_path):
+    def stop(step, loss):
+        if step > 3:
+            raise InterruptedTrainingError
+
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path, checkpoint_seconds=0.0, progress=stop)
+    other = dataclasses.replace(TRAIN, labels=TRAIN.labels[::-1].copy())
+    with pytest.raises(member_store.MemberError, match="Expected the training data that member 1"):
+        member_training.train(CONFIG, other, TEST, tmp_path)
+    with pytest.raises(ValueError, match=r"Expected 20 training examples\. Received: 19"):
+        member_training.train(CONFIG, TRAIN.select(slice(19)), TEST, tmp_path)
+
+
+@pytest.mark.slow
+def test_bfloat16_computes_in_it_and_stays_close(tmp_path):
+    config = dataclasses.replace(CONFIG, dtype="bfloat16")
+    files = train(tmp_path, config)
+    logits = files.predictions()[0]
+    assert logits.dtype == np.float32
+    assert {array.dtype for array in member_store.unpack(files.weights(), "model")} == {np.dtype(np.float32)}
+    full = train(tmp_path).predictions()[0]
+    # bfloat16 keeps 8 bits: eleven layers of it are off by some percent, and are not float32.
+    difference = np.abs(logits - full).max()
+    assert 1e-4 < difference < 0.3 * np.abs(full).max()
+
+
+def _run(store, *options):
+    command = [sys.executable, "-m", "tests.member_process", str(store), "--members", "3", "--epochs", "150", *options]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path):
+    """Ten times kill -9, steps and milliseconds drawn at random, over a training of three members."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert _run(whole).returncode == 0
+    configs = [make_config(member, epochs=150) for member in range(3)]
+    finished_at = {}
+    for kill in range(10):
+        assert _run(killed, "--kill", str(kill)).returncode == -signal.SIGKILL
+        for config in configs:
+            result = member_store.MemberFiles(killed, config).folder / member_store.RESULT
+            if result.exists():  # Once finished, never written again.
+                assert finished_at.setdefault(config.key, result.stat().st_mtime_ns) == result.stat().st_mtime_ns
+    assert finished_at  # Some kills came after the first member.
+    last = _run(killed)
+    assert last.returncode == 0, last.stderr[-2000:]
+    for config in configs:
+        expected = member_store.MemberFiles(whole, config).predictions()[0]
+        np.testing.assert_array_equal(member_store.MemberFiles(killed, config).predictions()[0], expected)
+        result = member_store.MemberFiles(killed, config).folder / member_store.RESULT
+        assert finished_at.get(config.key, result.stat().st_mtime_ns) == result.stat().st_mtime_ns
+
+
+def test_xla_compiles_what_it_makes_faster(monkeypatch):
+    one = tf.distribute.OneDeviceStrategy("/cpu:0")
+    monkeypatch.setattr(member_engine, "has_onednn", lambda: False)
+    assert member_engine.compiles_by_xla(1 / 16, one)
+    assert member_engine.compiles_by_xla(1.0, one)
+    monkeypatch.setattr(member_engine, "has_onednn", lambda: True)
+    assert member_engine.compiles_by_xla(1 / 16, one)
+    assert not member_engine.compiles_by_xla(1.0, one)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable decides on x86 only")
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_tensorflow_tells_whether_it_has_onednn(value):
+    code = "from trainers import member_engine; print(int(member_engine.has_onednn()))"
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": value}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == value

@@ -1,0 +1,133 @@
+"""The Ray engine against the local one: same rows, loopback only, nothing lost when a worker is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+from tests.trainers.sweeps import test_sweep
+from trainers.sweeps import store as sweep_store
+from trainers.sweeps import sweep
+
+# Not imported here: the engine must say that it wants loopback before Ray is imported.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray():
+    """One Ray for all tests of this module: starting one takes seconds."""
+    engine = sweep.make_engine("ray", num_workers=2)
+    close, engine.close = engine.close, lambda: None
+    yield engine
+    close()
+
+
+def _listening_addresses():
+    """Addresses that processes of Ray listen on, as /proc writes them."""
+    inodes = set()
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            if b"ray" not in command or b"pytest" in command:
+                continue
+            inodes |= {os.readlink(file) for file in (folder / "fd").iterdir()}
+        except OSError:
+            continue
+    addresses = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                addresses.add(fields[1].split(":")[0])
+    return addresses
+
+
+def test_same_rows_as_the_local_engine_even_when_a_worker_is_killed(tmp_path, one_ray):
+    runs = test_sweep.squares(60, seconds=0.1)[:30] + test_sweep.squares(60, "batch_squares", batch=5, seconds=0.3)[30:]
+    # Those that tell their process come first, so that there is one to kill.
+    tell = [sweep.make_run(f"pid/{i}", f"{test_sweep.FUNCTIONS}:process_id", {"seconds": 0.1}) for i in range(4)]
+    runs = tell + runs
+    test_sweep.execute(tmp_path / "local", runs)
+    killed = []
+
+    def kill_a_worker():
+        """Kills the process that has computed a row, once there are ten: it is busy with another."""
+        while not killed:
+            rows = sweep_store.read_results(tmp_path / "ray")
+            busy = [row["pid"] for row in rows if "pid" in row]
+            if len(rows) >= 10 and busy:
+                os.kill(busy[0], signal.SIGKILL)
+                killed.append(busy[0])
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill_a_worker, daemon=True)
+    killer.start()
+    report = test_sweep.execute(tmp_path / "ray", runs, engine=lambda: one_ray)
+    killer.join(timeout=10)
+    assert killed
+    assert report == sweep.Report(completed=64, failed=0, left=0, stopped=False)
+    tables = [sweep.read(tmp_path / name, facts=False).drop(columns="pid") for name in ("local", "ray")]
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_a_run_that_kills_its_workers_is_given_up(tmp_path, one_ray):
+    runs = [*test_sweep.squares(4), sweep.make_run("always", f"{test_sweep.FUNCTIONS}:kills_itself", {})]
+    report = test_sweep.execute(tmp_path, runs, engine=lambda: one_ray)
+    assert report == sweep.Report(completed=4, failed=1, left=0, stopped=False)
+    assert "workers died" in sweep_store.read_failures(tmp_path)[0]["error"]
+
+
+def test_ray_is_on_loopback_with_single_threaded_workers(tmp_path, one_ray):
+    run = sweep.make_run("facts", f"{test_sweep.FUNCTIONS}:process_facts", {})
+    test_sweep.execute(tmp_path, [run], engine=lambda: one_ray)
+    assert set(sweep.read(tmp_path).tf_num_intraop_threads) == {"1"}
+    addresses = _listening_addresses()
+    # 127.0.0.1, as it is and as an IPv6 address.
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert addresses, "Ray listens somewhere."
+
+
+def test_a_running_cluster_is_used_by_its_address(tmp_path, one_ray):
+    """Our Ray as the cluster of another process: that one must neither start nor end a Ray of its own."""
+    import ray
+
+    while one_ray._actors:  # They hold the CPUs.
+        ray.kill(one_ray._actors.popitem()[1])
+    address = ray.get_runtime_context().gcs_address
+    code = f"""
+from benchmarks import sweep_speed
+from trainers import sweep
+runs = [sweep.make_run(f"nothing/seed{{seed}}", sweep_speed.NOTHING, {{"seed": seed}}) for seed in range(20)]
+with sweep.Sweep({str(tmp_path)!r}, engine="ray", address={address!r}) as one:
+    print(one.execute(runs))
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=test_sweep.ROOT, capture_output=True, text=True)
+    assert "completed=20, failed=0, left=0" in result.stdout, result.stderr
+    assert sweep.read(tmp_path).value.tolist() == list(range(20))
+    assert ray.is_initialized()
+    assert ray.nodes()[0]["Alive"]
+
+
+@pytest.mark.slow
+def test_trained_agents_are_the_same_bits_on_both_engines(tmp_path, one_ray):
+    """Rows of real training, not of arithmetic: compilation and threads must not differ between engines."""
+    from benchmarks.figures.testbed import runs as testbed_runs
+
+    size = testbed_runs.Size(10, 10, 1, 1, num_steps=200, num_batches=100)
+    settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
+    agents = testbed_runs.grid(["mlp", "ensemble-p", "ensemble-bp"], dataclasses.replace(size, l2_grid=(1.0,)))
+    runs = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(2), size)
+    assert test_sweep.execute(tmp_path / "local", runs).left == 0
+    assert test_sweep.execute(tmp_path / "ray", runs, engine=lambda: one_ray).left == 0
+    tables = [sweep.read(tmp_path / name, facts=False) for name in ("local", "ray")]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)

@@ -1,0 +1,1 @@
+"""Which ensemble to take for one's own model and data."""

@@ -1,0 +1,1 @@
+"""Any Keras model as an ensemble: stacked members, priors, bootstrap weights, training, saving, export."""

@@ -1,0 +1,169 @@
+"""Random regression problems of section 4: inputs, noise that may depend on them, coefficients drawn from the prior.
+
+Shapes are those of `linear`, with one leading dimension of problems.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles import linear
+from tf_ensembles.base import Array
+from tf_ensembles.linear.inputs import DTYPE, Tensor
+
+_CHUNK_NUMBERS = 4_000_000  # Inputs are drawn 32 MB at a time, however many problems are asked for.
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantNoise:
+    """Noise of one variance everywhere."""
+
+    variance: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns `sigma^2(x)`, `[...]`, for inputs `[..., d]`."""
+        return tf.fill(tf.shape(x)[:-1], tf.constant(self.variance, DTYPE))
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectionalNoise:
+    """Noise that grows along one direction: `sigma^2(x) = variance (1 + h (u . x)^2) / (1 + h)`.
+
+    With `u` scaled so that `u . x` has variance 1, the mean noise variance is `variance` for every `h`.
+    """
+
+    direction: tuple[float, ...]  # u
+    heteroscedasticity: float  # h: zero is constant noise
+    variance: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns `sigma^2(x)`, `[...]`, for inputs `[..., d]`."""
+        along = tf.linalg.matvec(x, tf.constant(self.direction, DTYPE))
+        return self.variance * (1.0 + self.heteroscedasticity * tf.square(along)) / (1.0 + self.heteroscedasticity)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setting:
+    """A distribution of regression problems: `x ~ N(0, input_covariance)`, `theta* ~ N(0, prior_variance I)`."""
+
+    num_data: int  # T
+    input_covariance: Array  # [d, d]
+    noise: Callable[[Tensor], Tensor] = ConstantNoise()  # sigma^2(x), from [..., d] to [...]
+    prior_variance: float = 1.0  # s0^2
+
+    def __post_init__(self) -> None:
+        covariance = np.asarray(self.input_covariance, np.float64)
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            raise ValueError(f"Expected input_covariance of shape [d, d]. Received: {covariance.shape}")
+        if self.num_data < 0:
+            raise ValueError(f"Expected num_data >= 0. Received: {self.num_data}")
+        if not self.prior_variance > 0.0:
+            raise ValueError(f"Expected prior_variance > 0. Received: {self.prior_variance}")
+
+    @property
+    def dim(self) -> int:
+        """The dimension `d` of inputs and coefficients."""
+        return len(self.input_covariance)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problems:
+    """Problems drawn from one setting."""
+
+    x: Tensor  # [problems, T, d]
+    y: Tensor  # [problems, T]
+    noise_variance: Tensor  # [problems, T]
+    prior_variance: float
+    theta: Tensor  # [problems, d], the truth
+
+    def posterior(self) -> linear.Gaussian:
+        """The exact posteriors."""
+        return linear.posterior(self.x, self.y, self.noise_variance, self.prior_variance)
+
+    def law(self, agent: linear.LinearAgent | str, agent_prior_variance: Tensor | None = None) -> linear.Gaussian:
+        """The laws of an agent's members."""
+        loss = linear.agent_parameters(agent, self.noise_variance, self.prior_variance, agent_prior_variance)
+        return linear.ensemble_law(self.x, self.y, *loss.arguments())
+
+
+def make_setting(
+    dim: int, num_data: int, condition: float = 1.0, heteroscedasticity: float = 0.0, snr: float = 1.0, seed: int = 0
+) -> Setting:
+    """Returns a setting whose input covariance has the condition number asked for, in a random orientation.
+
+    The eigenvalues are geometric with mean 1, the prior variance is 1 and the mean noise variance `1 / snr`. Noise
+    grows along the direction in which inputs vary least, so that heteroscedasticity worsens the conditioning of Gamma.
+    """
+    if dim < 1 or condition < 1.0 or heteroscedasticity < 0.0 or not snr > 0.0:
+        raise ValueError(
+            "Expected dim >= 1, condition >= 1, heteroscedasticity >= 0 and snr > 0. "
+            f"Received: {dim}, {condition}, {heteroscedasticity}, {snr}"
+        )
+    eigenvalues = np.geomspace(1.0, 1.0 / condition, dim)
+    eigenvalues /= eigenvalues.mean()
+    basis, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))
+    noise: Callable[[Tensor], Tensor] = ConstantNoise(1.0 / snr)
+    if heteroscedasticity > 0.0:
+        direction = tuple((basis[:, -1] / math.sqrt(eigenvalues[-1])).tolist())
+        noise = DirectionalNoise(direction, heteroscedasticity, 1.0 / snr)
+    return Setting(num_data, (basis * eigenvalues) @ basis.T, noise)
+
+
+def sample_inputs(setting: Setting, shape: tuple[int, ...], seed: int, stream: int = 0) -> Tensor:
+    """Draws inputs `[*shape, d]`."""
+    eigenvalues, basis = np.linalg.eigh(np.asarray(setting.input_covariance, np.float64))
+    if eigenvalues[0] < -1e-9 * abs(eigenvalues[-1]):
+        raise ValueError(f"Expected input_covariance without negative eigenvalues. Received: {eigenvalues[0]}")
+    normal = tf.random.stateless_normal([*shape, setting.dim], [seed, stream], dtype=DTYPE)
+    return tf.matmul(normal * np.sqrt(np.maximum(eigenvalues, 0.0)), tf.constant(basis), transpose_b=True)
+
+
+def sample_problems(setting: Setting, num_problems: int, seed: int) -> Problems:
+    """Draws `num_problems` problems at once."""
+    x = sample_inputs(setting, (num_problems, setting.num_data), seed, stream=0)
+    noise_variance = setting.noise(x)
+    normal = tf.random.stateless_normal([num_problems, setting.dim], [seed, 1], dtype=DTYPE)
+    theta = math.sqrt(setting.prior_variance) * normal
+    noise = tf.random.stateless_normal([num_problems, setting.num_data], [seed, 2], dtype=DTYPE)
+    y = tf.linalg.matvec(x, theta) + tf.sqrt(noise_variance) * noise
+    return Problems(x, y, noise_variance, setting.prior_variance, theta)
+
+
+def problem_chunks(setting: Setting, num_problems: int, seed: int) -> Iterator[Problems]:
+    """Draws `num_problems` problems, a bounded amount of memory at a time."""
+    chunk = max(1, _CHUNK_NUMBERS // max(setting.num_data * setting.dim, 1))
+    for index, start in enumerate(range(0, num_problems, chunk)):
+        # A large stride keeps the chunks of one seed apart from those of the next.
+        yield sample_problems(setting, min(chunk, num_problems - start), seed * 1_000_003 + index)
+
+
+def exact_gamma(setting: Setting) -> Array:
+    """Returns the eigenvalues of `Gamma = E[s0^2 x x' / sigma^2(x)]`, ascending, `[d]`; needs constant noise."""
+    if not isinstance(setting.noise, ConstantNoise):
+        raise ValueError(f"Expected constant noise; use monte_carlo_gamma. Received: {setting.noise}")
+    return np.linalg.eigvalsh(setting.input_covariance) * setting.prior_variance / setting.noise.variance
+
+
+def monte_carlo_gamma(setting: Setting, num_inputs: int, seed: int, num_parts: int = 20) -> tuple[Array, Array]:
+    """Estimates the eigenvalues of Gamma from draws of x, for any noise.
+
+    Returns:
+      The estimate from all inputs, `[d]`, and those from each of `num_parts` equal parts, `[parts, d]`, whose scatter
+      tells the error of anything computed from gamma.
+    """
+    size = num_inputs // num_parts
+    if size < setting.dim:
+        raise ValueError(f"Expected num_inputs >= {num_parts * setting.dim}. Received: {num_inputs}")
+    parts = []
+    for part in range(num_parts):
+        x = sample_inputs(setting, (size,), seed, stream=3 + part)
+        parts.append(
+            setting.prior_variance * tf.matmul(x / setting.noise(x)[:, tf.newaxis], x, transpose_a=True) / size
+        )
+    matrices = np.stack(parts)
+    return np.linalg.eigvalsh(matrices.mean(axis=0)), np.linalg.eigvalsh(matrices)

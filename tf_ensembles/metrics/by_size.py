@@ -1,0 +1,74 @@
+"""How good an ensemble is, for every size up to M at once, from one pass over its members' stored logits.
+
+Members come one at a time and only running sums over them are kept, so the memory needed does not depend on M. Values
+equal those of `tfe.metrics` on the logits of the first members, `[examples, members, classes]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tf_ensembles import metrics
+from tf_ensembles.metrics import likelihood as member_logits
+from tf_ensembles.metrics import streaming as streaming_metrics
+
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """An ensemble on a labelled test set; likelihoods in nats, with standard errors over test examples."""
+
+    size: int  # members
+    nll_marginal: float  # per label
+    nll_marginal_error: float
+    nll_joint: float  # dyadic: per tau labels
+    nll_joint_error: float
+    accuracy: float
+    ece: float
+
+
+def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32], tau: int = 10) -> list[Scores]:
+    """Returns the scores of the first member, of the first two, and so on.
+
+    Args:
+        members: logits `[examples, classes]` of one member after the other.
+        labels: `[examples]` integers, in random order: neighbours are the anchors of the joint likelihood.
+        tau: labels per joint prediction.
+    """
+    counts = np.asarray(streaming_metrics.count_probabilities(tau, 2))
+    drawn = np.arange(len(counts))
+    # Running sums over members: logarithms of their likelihoods, `[examples]` and `[pairs of anchors, how often the
+    # first is drawn]`, and their probabilities `[examples, classes]`.
+    marginal: Floats = np.full((), -math.inf)
+    joint: Floats = np.full((), -math.inf)
+    mixture: Floats = np.zeros(())
+    scores = []
+    for size, logits in enumerate(members, start=1):
+        checked, classes = member_logits.check(logits[:, None], labels)
+        log_probabilities = np.concatenate([part for _, part in member_logits.log_softmax_slices(checked)])[:, 0]
+        likelihood = log_probabilities[np.arange(len(classes)), classes]
+        pairs = likelihood[: len(likelihood) // 2 * 2].reshape(-1, 2)
+        both = pairs[:, :1] * drawn + pairs[:, 1:] * (tau - drawn)
+        marginal = np.logaddexp(marginal, likelihood)
+        joint = np.logaddexp(joint, both)
+        mixture = mixture + np.exp(log_probabilities)
+        nll, nll_error = _mean(math.log(size) - marginal)
+        dyadic, dyadic_error = _mean((math.log(size) - joint) @ counts)
+        # The log of the mixture is a member whose probabilities are those of the ensemble.
+        as_one = np.log(np.maximum(mixture / size, np.finfo(np.float64).tiny))[:, None]
+        accuracy, ece = metrics.accuracy(as_one, labels), metrics.ece(as_one, labels)
+        scores.append(Scores(size, nll, nll_error, dyadic, dyadic_error, accuracy, ece))
+    if not scores:
+        raise ValueError("Expected at least one member. Received: none")
+    return scores
+
+
+def _mean(values: Floats) -> tuple[float, float]:
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), error

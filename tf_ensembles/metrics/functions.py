@@ -1,0 +1,354 @@
+"""How good an ensemble's predictions are, one example at a time and jointly.
+
+Every function takes member logits `[batch, members, classes]` and integer labels `[batch]` (NumPy or anything NumPy
+can read) and computes in float64, so logits of ±1e4 and far beyond are safe. The ensemble's predictive law is the
+mixture of its members, evaluated exactly: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`. Values are in nats.
+
+The streaming counterparts for `compile(metrics=[...])` (`JointNLL`, ...) live in `streaming_metrics` and are
+re-exported here. With the same options they equal the functions whatever the batch size.
+
+The joint metrics read examples in the order given: **shuffle test data that are sorted**, by class for example.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal, NamedTuple, get_args, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tf_ensembles.metrics import likelihood as member_logits
+from tf_ensembles.metrics import streaming as streaming_metrics
+from tf_ensembles.metrics.likelihood import Floats
+from tf_ensembles.metrics.streaming import (
+    ECE,
+    Accuracy,
+    Aleatoric,
+    Brier,
+    DyadicNLL,
+    Entropy,
+    JointNLL,
+    MarginalNLL,
+    MemberMetric,
+    MutualInformation,
+    check_at_least,
+)
+
+__all__ = [
+    "Accuracy",
+    "Aleatoric",
+    "Brier",
+    "DyadicNLL",
+    "ECE",
+    "Entropy",
+    "JointNLL",
+    "MarginalNLL",
+    "MemberMetric",
+    "MutualInformation",
+    "Uncertainty",
+    "accuracy",
+    "aleatoric",
+    "brier",
+    "dyadic_nll",
+    "ece",
+    "entropy",
+    "joint_nll",
+    "marginal_nll",
+    "member_log_likelihood",
+    "mixture",
+    "mutual_information",
+    "uncertainty",
+]
+
+Anchors = Literal["consecutive", "random"]
+
+# From this many labels on, sorted labels are no accident.
+_SORTED_LENGTH = 30
+
+
+class Uncertainty(NamedTuple):
+    """Predictive uncertainty per example, each `[batch]` in nats: `total = aleatoric + epistemic`."""
+
+    total: Floats  # entropy of the mixture
+    aleatoric: Floats  # mean entropy of the members
+    epistemic: Floats  # mutual information between label and member: how much the members disagree
+
+
+def member_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> Floats:
+    """Returns `log p_m(y_i | x_i)`, `[batch, members]`: all that the likelihood metrics need to know."""
+    checked_logits, checked_labels = member_logits.check(logits, labels)
+    return member_logits.log_likelihood(checked_logits, checked_labels)
+
+
+def mixture(logits: ArrayLike) -> Floats:
+    """Returns the ensemble's marginal probabilities `mean_m p_m(y | x)`, `[batch, classes]`."""
+    return member_logits.mixture_probabilities(member_logits.check_logits(logits))
+
+
+@overload
+def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: Literal[False] = False) -> float: ...
+@overload
+def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: Literal[True]) -> tuple[float, float]: ...
+def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: bool = False) -> float | tuple[float, float]:
+    """Mean over examples of `-log mean_m p_m(y_i | x_i)`, in nats per label; uniform logits give `log(classes)`.
+
+    Args:
+        logits: `[batch, members, classes]`.
+        labels: `[batch]` integers.
+        standard_error: whether to return `(value, error)`, the error being that of a mean of independent examples.
+    """
+    values = -member_logits.log_mean_exp(member_log_likelihood(logits, labels))
+    return _with_error(values, standard_error)
+
+
+@overload
+def joint_nll(
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: Literal[False] = False
+) -> float: ...
+@overload
+def joint_nll(
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: Literal[True]
+) -> tuple[float, float]: ...
+def joint_nll(
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: bool = False
+) -> float | tuple[float, float]:
+    """Mean over batches of tau examples of `-log mean_m prod_i p_m(y_i | x_i)`, in nats **per tau labels**.
+
+    Uniform logits give `tau * log(classes)`, a single member gives `tau` times its marginal NLL, and `tau=1` is
+    `marginal_nll`. Batches are consecutive and disjoint: examples `0..tau-1`, `tau..2 tau-1`, and so on. The last
+    `batch % tau` examples fill no batch and are left out.
+
+    Args:
+        logits: `[batch, members, classes]`, `batch >= tau`, in random order.
+        labels: `[batch]` integers.
+        tau: labels per joint prediction.
+        standard_error: whether to return `(value, error)`; the error is NaN for fewer than two batches.
+    """
+    check_at_least("tau", tau, 1)
+    likelihood = member_log_likelihood(logits, labels)
+    num_batches = _num_groups(likelihood, "tau", tau)
+    _warn_if_sorted(labels)
+    batches = likelihood[: num_batches * tau].reshape(num_batches, tau, -1)
+    return _with_error(-member_logits.log_mean_exp(batches.sum(axis=1)), standard_error)
+
+
+@overload
+def dyadic_nll(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    tau: int = 10,
+    kappa: int = 2,
+    seed: int = 0,
+    *,
+    anchors: Anchors = "consecutive",
+    num_batches: int | None = None,
+    standard_error: Literal[False] = False,
+) -> float: ...
+@overload
+def dyadic_nll(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    tau: int = 10,
+    kappa: int = 2,
+    seed: int = 0,
+    *,
+    anchors: Anchors = "consecutive",
+    num_batches: int | None = None,
+    standard_error: Literal[True],
+) -> tuple[float, float]: ...
+def dyadic_nll(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    tau: int = 10,
+    kappa: int = 2,
+    seed: int = 0,
+    *,
+    anchors: Anchors = "consecutive",
+    num_batches: int | None = None,
+    standard_error: bool = False,
+) -> float | tuple[float, float]:
+    """Joint NLL of tau inputs drawn, with replacement, from kappa anchors, in nats **per tau labels**.
+
+    An anchor is a labelled test example and its label is repeated with it, so a batch is known by how often each anchor
+    was drawn, `(n_1..n_kappa) ~ Multinomial(tau, 1/kappa)`, and costs `-log mean_m exp(sum_k n_k log p_m(y_k | x_k))`.
+    For kappa <= 2 this is averaged over the law of the counts **exactly**, which has the same mean as drawing them and
+    less variance. For larger kappa the counts are drawn once per batch, as a pure function of (seed, batch index).
+    Uniform logits give `tau * log(classes)`.
+
+    Args:
+        logits: `[batch, members, classes]`, `batch >= kappa`.
+        labels: `[batch]` integers.
+        tau: labels per joint prediction.
+        kappa: anchors per batch.
+        seed: decides all that is drawn: random anchors, and counts for kappa > 2. With consecutive anchors and
+            kappa <= 2 nothing is drawn, and the value does not depend on it.
+        anchors: `"consecutive"`: disjoint groups of kappa neighbours (shuffle sorted data; the last `batch % kappa`
+            examples fill no group and are left out), as in the streaming `DyadicNLL`. `"random"`: random groups of
+            kappa different examples, for data in any order; all examples serve about equally often.
+        num_batches: how many random anchor groups; `None` means `batch` of them.
+        standard_error: whether to return `(value, error)`. The error allows for examples that groups share; it is NaN
+            for fewer than two groups.
+    """
+    for name, number, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
+        check_at_least(name, number, least)
+    if anchors not in get_args(Anchors):
+        raise ValueError(f"Expected anchors to be one of {get_args(Anchors)}. Received: {anchors!r}")
+    likelihood = member_log_likelihood(logits, labels)
+    per_pass = _num_groups(likelihood, "kappa", kappa)
+    if anchors == "consecutive":
+        if num_batches is not None:
+            raise ValueError(f"Expected num_batches=None with consecutive anchors. Received: {num_batches}")
+        _warn_if_sorted(labels)
+        groups = np.arange(per_pass * kappa).reshape(per_pass, kappa)
+    else:
+        num_batches = len(likelihood) if num_batches is None else num_batches
+        check_at_least("num_batches", num_batches, 1)
+        groups = _random_groups(len(likelihood), kappa, num_batches, seed)
+    values = _dyadic_values(likelihood, groups, tau, seed)
+    value = float(values.mean())
+    return (value, _shared_error(values, groups, len(likelihood))) if standard_error else value
+
+
+def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
+    """Share of examples whose most probable class under the mixture is the label.
+
+    Of classes tied within float32 rounding, as when members vote, the first counts.
+    """
+    checked_logits, checked_labels = member_logits.check(logits, labels)
+    return float(np.mean(_predicted(member_logits.mixture_probabilities(checked_logits)) == checked_labels))
+
+
+def brier(logits: ArrayLike, labels: ArrayLike) -> float:
+    """Mean of `sum_k (p_k - 1[y = k])^2` over examples, with the mixture's `p`: between 0 and 2.
+
+    This is Brier's own multi-class form; the form for two classes that scores one class only is half of it.
+    """
+    checked_logits, checked_labels = member_logits.check(logits, labels)
+    errors = member_logits.mixture_probabilities(checked_logits)
+    errors[np.arange(len(errors)), checked_labels] -= 1.0
+    return float(np.mean(np.sum(errors**2, axis=-1)))
+
+
+def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15) -> float:
+    """Expected calibration error of the mixture: `sum_b (n_b / n) |accuracy_b - confidence_b|`.
+
+    Confidence is the mixture's largest probability. Bins have equal width over [0, 1] and contain their upper edge,
+    `(0, 1/num_bins], (1/num_bins, 2/num_bins], ...`; a confidence within float32 rounding of an edge counts as on it.
+    """
+    check_at_least("num_bins", num_bins, 1)
+    checked_logits, checked_labels = member_logits.check(logits, labels)
+    probabilities = member_logits.mixture_probabilities(checked_logits)
+    confidence = probabilities.max(axis=-1)
+    gaps = (_predicted(probabilities) == checked_labels) - confidence
+    bins = np.clip(np.ceil(confidence * num_bins - streaming_metrics.EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(
+        np.int64
+    )
+    # n_b |accuracy_b - confidence_b| is the absolute sum of the gaps in bin b.
+    return float(np.abs(np.bincount(bins, weights=gaps, minlength=num_bins)).sum() / len(gaps))
+
+
+def uncertainty(logits: ArrayLike) -> Uncertainty:
+    """Splits each example's predictive entropy into aleatoric and epistemic parts.
+
+    `H[mean_m p_m] = mean_m H[p_m] + I(y; m)`: the noise the members agree on, and their disagreement, which lies
+    between 0 and `log(members)`.
+    """
+    checked = member_logits.check_logits(logits)
+    total, aleatoric_part = np.empty(len(checked)), np.empty(len(checked))
+    for rows, log_probabilities in member_logits.log_softmax_slices(checked):
+        probabilities = np.exp(log_probabilities)
+        aleatoric_part[rows] = -np.sum(probabilities * log_probabilities, axis=-1).mean(axis=-1)
+        mean = probabilities.mean(axis=1)
+        # p log p tends to 0 with p.
+        total[rows] = -np.sum(mean * np.log(np.where(mean > 0, mean, 1.0)), axis=-1)
+    # Jensen's inequality makes the difference non-negative; rounding may not.
+    return Uncertainty(total, aleatoric_part, np.maximum(total - aleatoric_part, 0.0))
+
+
+def entropy(logits: ArrayLike) -> float:
+    """Mean over examples of the mixture's entropy: total predictive uncertainty."""
+    return float(uncertainty(logits).total.mean())
+
+
+def aleatoric(logits: ArrayLike) -> float:
+    """Mean over examples of the members' mean entropy: the uncertainty that more data would not remove."""
+    return float(uncertainty(logits).aleatoric.mean())
+
+
+def mutual_information(logits: ArrayLike) -> float:
+    """Mean over examples of the mutual information of label and member: epistemic uncertainty, total - aleatoric."""
+    return float(uncertainty(logits).epistemic.mean())
+
+
+def _predicted(probabilities: Floats) -> NDArray[np.int64]:
+    """Returns the first of the most probable classes, `[batch]`."""
+    largest = probabilities.max(axis=-1, keepdims=True)
+    return np.argmax(probabilities >= largest - streaming_metrics.TIE_TOLERANCE, axis=-1)
+
+
+def _num_groups(likelihood: Floats, name: str, size: int) -> int:
+    if len(likelihood) < size:
+        raise ValueError(f"Expected at least {name}={size} examples. Received: {len(likelihood)}")
+    return len(likelihood) // size
+
+
+def _warn_if_sorted(labels: ArrayLike) -> None:
+    steps = np.diff(np.asarray(labels).astype(np.int64))
+    if len(steps) >= _SORTED_LENGTH - 1 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
+        message = (
+            "The labels are sorted, so neighbours are alike and a joint NLL of neighbours is biased. Shuffle them."
+        )
+        warnings.warn(message, stacklevel=3)
+
+
+def _random_groups(num_examples: int, kappa: int, num_groups: int, seed: int) -> NDArray[np.int64]:
+    """Returns `[num_groups, kappa]` example indices: fresh permutations, each cut into groups."""
+    random = np.random.default_rng(seed)
+    per_pass = num_examples // kappa
+    passes = [random.permutation(num_examples)[: per_pass * kappa] for _ in range(math.ceil(num_groups / per_pass))]
+    return np.concatenate(passes).reshape(-1, kappa)[:num_groups]
+
+
+def _with_error(values: Floats, standard_error: bool) -> float | tuple[float, float]:
+    value = float(values.mean())
+    if not standard_error:
+        return value
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return value, error
+
+
+def _dyadic_values(likelihood: Floats, groups: NDArray[np.int64], tau: int, seed: int) -> Floats:
+    """Returns the joint NLL given each group of anchors, `[groups]`: expected over the counts, or of drawn ones."""
+    values = np.zeros(len(groups))
+    kappa, step = groups.shape[1], max(1, member_logits.SLICE_ELEMENTS // likelihood.shape[1])
+    for start in range(0, len(groups), step):
+        rows = slice(start, min(start + step, len(groups)))
+        anchors = [likelihood[groups[rows, k]] for k in range(kappa)]
+        if kappa > 2:
+            counts = np.asarray(streaming_metrics.draw_counts(seed, np.arange(rows.start, rows.stop), tau, kappa))
+            joint = np.sum([counts[:, k, None] * anchor for k, anchor in enumerate(anchors)], axis=0)
+            values[rows] = -member_logits.log_mean_exp(joint)
+            continue
+        for count, probability in enumerate(streaming_metrics.count_probabilities(tau, kappa)):
+            values[rows] -= probability * member_logits.log_mean_exp(count * anchors[0] + (tau - count) * anchors[-1])
+    return values
+
+
+def _shared_error(values: Floats, groups: NDArray[np.int64], num_examples: int) -> float:
+    """Standard error of the mean of group values, where groups are correlated through the examples they share.
+
+    The variance of the mean sums the covariances of all pairs of groups that share an example. Squared sums over each
+    example's groups hold those pairs, and each group's pair with itself kappa times instead of once. (Two groups that
+    share several examples count too often; they are rare as long as there are far fewer groups than pairs of examples.)
+    """
+    num_groups, kappa = groups.shape
+    if num_groups < 2:
+        return math.nan
+    deviations = values - values.mean()
+    per_example = np.bincount(groups.ravel(), weights=np.repeat(deviations, kappa), minlength=num_examples)
+    own = float(np.sum(deviations**2))
+    # Sharing cannot lower the variance; an estimate that says so is noise.
+    squares = max(float(np.sum(per_example**2)) - (kappa - 1) * own, own)
+    return math.sqrt(squares / (num_groups * (num_groups - 1)))

@@ -1,0 +1,335 @@
+"""The graphs that train members of one shape, on one device or under a `tf.distribute` strategy.
+
+A graph runs many steps per call: it gathers a batch from the data in memory, gives it to the replicas, of which each
+takes its own part, and sums their gradients. Batch statistics are those of the global batch (synchronised batch norm),
+so replicas compute what one device would. Members of one shape differ in the values of variables and tensors only: a
+worker process compiles once, whatever their seeds, priors, bootstrap weights, rates and decay.
+
+Shapes: images `[examples, height, width, channels]`, labels, ids and weights `[examples]`, logits
+`[examples, classes]`, rows `[steps, batch]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tf_ensembles.ensemble import stack as members
+from trainers.images import data as image_data
+from trainers.images import store as member_store
+from trainers.images import vgg
+from trainers.images.config import MemberConfig
+from trainers.images.data import ImageData
+
+_WIDE = 0.25  # times the VGG's channels: from here on convolutions take most of a step
+# Replicas in several processes must agree on the steps per call without talking about it.
+_STEPS_PER_CALL_OF_WORKERS = 16
+_PREDICT_BATCH = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a graph is compiled for: members that share it differ in numbers only."""
+
+    input_shape: tuple[int, int, int]
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    width: float
+    augment: bool
+    prior_in_steps: bool  # whether steps evaluate the prior: on augmented images; otherwise its logits are known
+    dtype: str
+    batch: int
+    momentum: float
+
+
+class Tensors(NamedTuple):
+    """The training set of one member, on the device of the host."""
+
+    images: tf.Tensor
+    labels: tf.Tensor
+    ids: tf.Tensor
+    weights: tf.Tensor  # the bootstrap's; all 1 without one
+    prior: tf.Tensor  # what the prior adds to the logits, `[examples, classes]`: 0 without one
+
+
+def make_shape(config: MemberConfig, data: ImageData) -> Shape:
+    """Returns the shape of a member on a training set."""
+    return Shape(
+        data.input_shape,
+        data.num_classes,
+        data.mean,
+        data.std,
+        config.width,
+        config.augment,
+        config.augment and config.prior_scale > 0.0,
+        config.dtype,
+        config.batch,
+        config.momentum,
+    )
+
+
+class Predictor:
+    """A network and the graph that computes its logits of images as they are stored."""
+
+    def __init__(
+        self,
+        build: Callable[[], keras.Model],
+        num_classes: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        self.strategy, self._build = strategy, build
+        with strategy.scope():
+            self.model = build()
+        empty = np.zeros(0, np.int64)
+        images = np.zeros((0, *self.model.input_shape[1:]), np.uint8)
+        self._statistics = ImageData(images, empty.astype(np.int32), empty, num_classes, mean, std)
+
+    def start(self, seed: int, member: int) -> None:
+        """Gives the variables the values that a member starts with."""
+        with members.seeded(seed, member):
+            fresh = self._build()
+        for from_variable, to_variable in zip(fresh.variables, self.model.variables, strict=True):
+            to_variable.assign(from_variable.value)
+
+    @tf.function  # One graph per batch size: replicas, and TPUs, need to know it.
+    def _logits(self, images: tf.Tensor) -> Any:
+        """Returns logits of `[batch, ...]` images; each replica those of its own part."""
+
+        def run(pixels: tf.Tensor) -> tf.Tensor:
+            return tf.cast(self.model(self.standardise(self.own(pixels)), training=False), tf.float32)
+
+        return self.strategy.run(run, args=(images,))
+
+    def predict(self, images: NDArray[Any]) -> NDArray[np.float32]:
+        """Returns logits of many images, computed in batches of one size."""
+        size = -(-min(_PREDICT_BATCH, len(images)) // self.strategy.num_replicas_in_sync)
+        size *= self.strategy.num_replicas_in_sync
+        results = []
+        for start in range(0, len(images), size):
+            batch = images[start : start + size]
+            full = np.concatenate([batch, np.repeat(batch[:1], size - len(batch), axis=0)])
+            gathered = self.strategy.gather(self._logits(tf.constant(full)), axis=0)
+            results.append(gathered.numpy()[: len(batch)])
+        return np.concatenate(results)
+
+    def own(self, batch: tf.Tensor) -> tf.Tensor:
+        """Returns this replica's part of a global batch."""
+        replicas = self.strategy.num_replicas_in_sync
+        if replicas == 1:
+            return batch
+        size = batch.shape[0] // replicas
+        context = tf.distribute.get_replica_context()
+        start = tf.cast(context.replica_id_in_sync_group, tf.int32) * size
+        part = tf.slice(batch, [start, *[0] * (len(batch.shape) - 1)], [size, *batch.shape[1:]])
+        return tf.ensure_shape(part, [size, *batch.shape[1:]])
+
+    def standardise(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns stored images as networks take them."""
+        return image_data.standardise(self._statistics, images)
+
+
+def compiles_by_xla(width: float, strategy: tf.distribute.Strategy) -> bool:
+    """Whether the steps of a network of this width are compiled by XLA.
+
+    XLA takes the overhead out of the small steps of narrow networks, and its convolutions are faster than TensorFlow's
+    own on CPUs, unless TensorFlow has oneDNN for them. It cannot compile replicas that talk within a step; a TPU
+    compiles in any case.
+    """
+    if strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy):
+        return False
+    on_gpu = bool(tf.config.list_logical_devices("GPU")) and not isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    return width < _WIDE or on_gpu or not has_onednn()
+
+
+def has_onednn() -> bool:
+    """Whether TensorFlow computes convolutions by oneDNN: its default on CPUs with AVX512-VNNI or AMX."""
+    from tensorflow.python.util import _pywrap_util_port  # There is no public way to ask.
+
+    return bool(getattr(_pywrap_util_port, "IsMklEnabled", bool)())
+
+
+class Engine(Predictor):
+    """The compiled graphs of a shape, with variables for one member at a time."""
+
+    def __init__(self, shape: Shape, strategy: tf.distribute.Strategy, prior: Predictor) -> None:
+        replicas = strategy.num_replicas_in_sync
+        if shape.batch % replicas:
+            raise ValueError(
+                f"Expected a batch that {replicas} replicas can share equally. Received: {shape.batch} examples. "
+                "Choose another batch size, or --strategy cpu for few examples"
+            )
+
+        def build() -> keras.Model:
+            with _policy(shape.dtype):
+                return vgg.build_vgg(shape.input_shape, shape.num_classes, shape.width)
+
+        super().__init__(build, shape.num_classes, shape.mean, shape.std, strategy)
+        self.shape, self.prior = shape, prior
+        self.steps_per_call = 1 if num_workers(strategy) == 1 else _STEPS_PER_CALL_OF_WORKERS
+        with strategy.scope():
+            self._optimizer = keras.optimizers.SGD(0.0, momentum=shape.momentum)
+            self._optimizer.build(self.model.trainable_variables)
+        by_xla = compiles_by_xla(shape.width, strategy)
+        self._step = tf.function(self._replica_step, jit_compile=True) if by_xla else self._replica_step
+        self._graphs: dict[tf.DType, Any] = {}  # by the type of the images: one serves any number of them and of steps
+        if replicas > 1:
+            _synchronise_batch_norm(self.model)
+
+    def start(self, seed: int, member: int) -> None:
+        """Gives all variables but the prior's the values that a member starts with."""
+        super().start(seed, member)
+        for variable in self._optimizer.variables:
+            variable.assign(tf.zeros_like(variable.value))
+
+    def state(self) -> member_store.Arrays:
+        """Returns all that training changes."""
+        moving = [variable for variable in self._optimizer.variables if "momentum" in variable.path]
+        return {
+            **member_store.pack(_values(self.model.variables), "model"),
+            **member_store.pack(_values(moving), "momentum"),
+        }
+
+    def restore(self, arrays: member_store.Arrays) -> None:
+        """Takes back what `state` returned."""
+        moving = [variable for variable in self._optimizer.variables if "momentum" in variable.path]
+        for variables, prefix in ((self.model.variables, "model"), (moving, "momentum")):
+            values = member_store.unpack(arrays, prefix)
+            if [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
+                raise ValueError(f"Expected the {prefix} variables of this network. Received: others")
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    def weights(self, with_prior: bool) -> member_store.Arrays:
+        """Returns the variables of the model and of its prior, and what images they take."""
+        prior = self.prior.model.variables if with_prior else []
+        return {
+            "input_shape": np.asarray(self.shape.input_shape),
+            "mean": np.asarray(self.shape.mean),
+            "std": np.asarray(self.shape.std),
+            **member_store.pack(_values(self.model.variables), "model"),
+            **member_store.pack(_values(prior), "prior"),
+        }
+
+    def steps(self, data: Tensors, *plan: tf.Tensor) -> tf.Tensor:
+        """Makes the steps of a plan, the further arguments of `_all_steps`; returns their losses `[steps]`."""
+        kind = data.images.dtype
+        if kind not in self._graphs:
+            signature = tf.nest.map_structure(_of_any_length, (data, *plan))
+            self._graphs[kind] = tf.function(self._all_steps, input_signature=signature)
+        return self._graphs[kind](data, *plan)
+
+    def _all_steps(
+        self,
+        data: Tensors,
+        rows: tf.Tensor,
+        epochs: tf.Tensor,
+        rates: tf.Tensor,
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+        decay: tf.Tensor,
+    ) -> tf.Tensor:
+        """Makes the steps on rows `[steps, batch]` and returns their losses `[steps]`."""
+        losses = tf.TensorArray(tf.float32, tf.shape(rows)[0])
+        for step in tf.range(tf.shape(rows)[0]):
+            batch = tf.ensure_shape(rows[step], [self.shape.batch])
+            images, ids = tf.gather(data.images, batch), tf.gather(data.ids, batch)
+            if self.shape.augment:
+                images = image_data.augment_images(images, ids, seed=seed, epoch=epochs[step])
+            arguments = (
+                self.standardise(images),
+                tf.gather(data.labels, batch),
+                tf.gather(data.weights, batch),
+                tf.gather(data.prior, batch),
+                rates[step],
+                scale,
+                decay,
+            )
+            parts = self.strategy.run(self._step, args=arguments)
+            losses = losses.write(step, self.strategy.reduce("SUM", parts, axis=None))
+        return losses.stack()
+
+    def _replica_step(
+        self,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        prior: tf.Tensor,
+        rate: tf.Tensor,
+        scale: tf.Tensor,
+        decay: tf.Tensor,
+    ) -> tf.Tensor:
+        """One replica's part of a step, given the global batch; returns its part of the loss."""
+        images, labels, weights, prior = (self.own(part) for part in (images, labels, weights, prior))
+        if self.shape.prior_in_steps:
+            prior = scale * tf.cast(self.prior.model(images, training=False), tf.float32)
+        variables = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            logits = tf.cast(self.model(images, training=True), tf.float32) + tf.stop_gradient(prior)
+            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            penalty = tf.add_n([tf.reduce_sum(tf.square(tf.cast(v.value, tf.float32))) for v in variables])
+            # The optimizer sums gradients over replicas: their parts add up to the loss of the global batch.
+            loss = tf.reduce_sum(weights * entropies) / self.shape.batch
+            loss += decay * penalty / self.strategy.num_replicas_in_sync
+        gradients = tape.gradient(loss, variables)
+        self._optimizer.learning_rate.assign(rate)
+        self._optimizer.apply(gradients, variables)
+        return loss
+
+
+@functools.lru_cache(maxsize=4)
+def get_engine(shape: Shape, strategy: Any) -> Engine:
+    """Returns the engine of a shape, compiled already if this process has used it before."""
+    return Engine(shape, strategy, _get_prior(shape.input_shape, shape.num_classes, shape.mean, shape.std, strategy))
+
+
+@functools.lru_cache(maxsize=4)
+def _get_prior(
+    input_shape: tuple[int, int, int], num_classes: int, mean: tuple[float, ...], std: tuple[float, ...], strategy: Any
+) -> Predictor:
+    """Returns the prior's predictor, which engines of all widths and batches share."""
+    return Predictor(lambda: vgg.build_conv_prior(input_shape, num_classes), num_classes, mean, std, strategy)
+
+
+def _of_any_length(value: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *value.shape[1:]] if value.shape.rank else [], value.dtype)
+
+
+def _values(variables: Any) -> list[NDArray[Any]]:
+    return [np.asarray(variable) for variable in variables]
+
+
+@contextlib.contextmanager
+def _policy(dtype: str) -> Iterator[None]:
+    """Builds layers that compute in a dtype; variables stay float32."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else "float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _synchronise_batch_norm(model: keras.Model) -> None:
+    """Makes batch norm use the statistics of the global batch."""
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.synchronized = True
+
+
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of processes that train together."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    cluster = strategy.cluster_resolver.cluster_spec().as_dict()
+    return max(1, sum(len(cluster.get(role, [])) for role in ("chief", "worker")))

@@ -1,0 +1,1 @@
+"""Many small networks in one compiled loop."""

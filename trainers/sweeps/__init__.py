@@ -1,0 +1,1 @@
+"""Sweeps: thousands of independent runs, on one machine or a cluster, that survive whatever happens to them."""

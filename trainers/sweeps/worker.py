@@ -1,0 +1,178 @@
+"""The worker's side of a sweep: computes units of runs. `python -m trainers.sweeps.worker FD` serves a local driver.
+
+A run's exception becomes part of its outcome; only the death of the process itself is left to the driver to notice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import importlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from typing import Any
+
+from trainers.sweeps import runs as sweep_runs
+
+# One thread per worker: the workers together use the cores, and must not each try to.
+THREAD_VARIABLES = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+_PACKAGES = ("tf-ensembles", "tensorflow", "keras", "tensorflow-probability", "numpy", "scipy")
+
+Outcome = dict[str, Any]
+
+_known: set[tuple[str, str]] = set()  # functions and groups that this process has computed before
+
+
+def compute(message: dict[str, Any]) -> list[Outcome]:
+    """Computes a unit (see `sweep_runs.Unit.message`) and returns one outcome per wanted run.
+
+    An outcome has `hash`, `wall_seconds`, `warm`, `finished_at`, `versions` and `machine`, and either `result` or
+    `error` with `traceback`. It is warm where this process has computed runs of its group before: the others' time
+    includes imports and compilation. Where a batch fails as a whole, its runs are computed one by one, so that only
+    the guilty fail.
+    """
+    kind = (message["function"], message["group"])
+    warm = kind in _known
+    _known.add(kind)
+    return [{**outcome, "warm": warm} for outcome in _compute(message)]
+
+
+def _compute(message: dict[str, Any]) -> list[Outcome]:
+    wanted = set(message["wanted"])
+    hashes = [run_hash for run_hash, _ in message["runs"]]
+    configs = [json.loads(text) for _, text in message["runs"]]
+    if not message["batch"]:
+        pairs = zip(hashes, configs, strict=True)
+        return [_attempt(message["function"], key, [config], False) for key, config in pairs if key in wanted]
+    started = time.perf_counter()
+    try:
+        results = _call(message["function"], configs, True)
+    except (Exception, SystemExit):
+        pairs = zip(hashes, configs, strict=True)
+        return [_attempt(message["function"], key, [config], True) for key, config in pairs if key in wanted]
+    # Runs of a batch cannot be timed one by one: each is given an equal share.
+    share = (time.perf_counter() - started) / len(configs)
+    both = zip(hashes, results, strict=True)
+    return [_outcome(run_hash, share, result=result) for run_hash, result in both if run_hash in wanted]
+
+
+def _attempt(function: str, run_hash: str, configs: Sequence[dict[str, Any]], batch: bool) -> Outcome:
+    started = time.perf_counter()
+    try:
+        result = _call(function, configs, batch)[0]
+    except (Exception, SystemExit) as error:
+        text = "".join(traceback.format_exception(error))
+        message = f"{type(error).__name__}: {error}"
+        return _outcome(run_hash, time.perf_counter() - started, error=message, traceback=text)
+    return _outcome(run_hash, time.perf_counter() - started, result=result)
+
+
+def _outcome(run_hash: str, seconds: float, **content: Any) -> Outcome:
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    return {"hash": run_hash, "wall_seconds": seconds, "finished_at": now, **content, **_facts()}
+
+
+@functools.cache
+def _facts() -> dict[str, Any]:
+    """Package versions and the machine: the same for all runs of this process."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    machine = {"host": platform.node(), "system": platform.platform(), "cpu": _cpu_name(), "cores": cores}
+    return {"versions": versions, "machine": machine}
+
+
+def _cpu_name() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+@functools.cache
+def resolve(function: str) -> Callable[..., Any]:
+    """Returns the function of a name such as `package.module:function`."""
+    module, _, name = function.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"Expected a function at {function!r}. Received: {error}") from error
+    if not callable(found):
+        raise ValueError(f"Expected a function at {function!r}. Received: {found!r}")
+    return found
+
+
+def _call(function: str, configs: Sequence[dict[str, Any]], batch: bool) -> list[dict[str, Any]]:
+    """Calls a run's function, of one configuration or of a batch of them, and checks what it returns."""
+    found = resolve(function)
+    results = found(list(configs)) if batch else [found(config) for config in configs]
+    if not isinstance(results, (list, tuple)) or len(results) != len(configs):
+        raise ValueError(f"Expected a list of {len(configs)} results from {function}. Received: {results!r}")
+    return [_check(function, config, result) for config, result in zip(configs, results, strict=True)]
+
+
+def _check(function: str, config: dict[str, Any], result: Any) -> dict[str, Any]:
+    if not isinstance(result, dict):
+        raise ValueError(f"Expected a dict of scalars from {function}. Received: {result!r}")
+    scalars = {str(name): value.item() if hasattr(value, "item") else value for name, value in result.items()}
+    for name, value in scalars.items():
+        if not (value is None or isinstance(value, (bool, int, float, str))):
+            raise ValueError(f"Expected a scalar {name!r} from {function}. Received: {value!r}")
+        if name in config or name in (*sweep_runs.ABOUT, *sweep_runs.FACTS):
+            raise ValueError(f"Expected a new name for a result of {function}. Received: {name!r}")
+    return scalars
+
+
+def _die_with(parent: int) -> None:
+    """Ends this process, busy as it may be, soon after its driver has gone."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main() -> None:
+    """Answers units from the driver, one at a time, until it closes the connection."""
+    # Ctrl-C reaches the whole process group; what it means is for the driver to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+    file, parent = int(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    with connection.Connection(file) as driver:
+        while True:
+            try:
+                message = driver.recv()
+            except (EOFError, ConnectionError):
+                return
+            outcomes = compute(message)
+            try:
+                driver.send(outcomes)
+            except (BrokenPipeError, ConnectionError):
+                return
+
+
+if __name__ == "__main__":
+    main()
