@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmarks.claims import paper as claims
+    from benchmarks.claims import judge
     from benchmarks.report import content as report_content
 
 DEFAULT = pathlib.Path("results/reproduce/quick")
@@ -65,7 +65,7 @@ def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.P
     return written
 
 
-def claims_table(results: tuple[claims.Result, ...]) -> pd.DataFrame:
+def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
     """Returns a row per effect of every claim, and one for claims without any."""
     import pandas as pd
 
@@ -78,7 +78,7 @@ def claims_table(results: tuple[claims.Result, ...]) -> pd.DataFrame:
             "where": result.claim.where,
         }
         for effect in result.effects:
-            numbers = vars(effect.interval) | {"standardised": effect.standardised, "unit": effect.unit}
+            numbers = vars(effect.interval) | {"effect_size": effect.size, "unit": effect.unit}
             region = {"region_low": effect.region.low, "region_high": effect.region.high}
             rows.append(about | {"effect": effect.label} | numbers | region | {"reduced": result.reduced})
         if not result.effects:
@@ -86,18 +86,19 @@ def claims_table(results: tuple[claims.Result, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def format_text(results: tuple[claims.Result, ...]) -> str:
+def format_text(results: tuple[judge.Result, ...]) -> str:
     """Returns the table of verdicts, a line per claim, for a terminal."""
-    from benchmarks.claims import paper as claims
+    from benchmarks import stats
+    from benchmarks.claims import judge
 
-    signs = dict(zip(claims.VERDICTS, "✓✗?–", strict=True))
+    signs = dict(zip(stats.VERDICTS, "✓✗?–", strict=True))
     width = max(len(result.claim.id) for result in results)
     lines = []
     for result in results:
-        effect = claims.format_effect(result.effects[0]) if result.effects else result.reason
+        effect = judge.format_effect(result.effects[0]) if result.effects else result.reason
         more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
         size = f", n = {result.count:,}" if result.count else ""
         verdict = f"{signs[result.verdict]} {result.verdict}"
         lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {effect}{more}{size if result.effects else ''}")
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in claims.tally(results).items() if count)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in judge.tally(results).items() if count)
     return "\n".join([*lines, "", counts])

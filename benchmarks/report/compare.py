@@ -13,26 +13,19 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from benchmarks.claims import paper as claims
-from benchmarks.claims import tables as claim_tables
-from benchmarks.claims import tests as claim_tests
-from benchmarks.claims.tables import Tables
+from benchmarks import stats, style
+from benchmarks.claims import judge
+from benchmarks.claims.base import Effect, Region, Unit
+from benchmarks.figures import registry
+from benchmarks.figures.base import Figure
+from benchmarks.figures.tables import Tables
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
-from benchmarks.report import svg as report_svg
 from benchmarks.stats import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SCORES = {
-    **{name: claim_tables.TESTBED_SCORES for name in claim_tables.SOURCES if name.startswith("figure")},
-    **{f"figure {number}": claim_tables.CIFAR10_SCORES for number in (3, 4, 5, 11)},
-    "bandit": ("regret",),
-}
-# Figure 9 is a part of figure 2.
-_COMPARED = [name for name in claim_tables.SOURCES if name != "figure 9"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +33,21 @@ class EffectPair:
     """An effect of a claim in both folders."""
 
     label: str
-    first: claims.Effect
-    second: claims.Effect
+    first: Effect
+    second: Effect
 
     @property
     def gap(self) -> Interval:
         """The second effect minus the first, as of independent samples."""
-        return claim_tests.difference(self.first.interval, self.second.interval)
+        return stats.independent_difference(self.first.interval, self.second.interval)
 
 
 @dataclasses.dataclass(frozen=True)
 class ClaimPair:
     """A claim in both folders."""
 
-    first: claims.Result
-    second: claims.Result
+    first: judge.Result
+    second: judge.Result
 
     @property
     def effects(self) -> list[EffectPair]:
@@ -96,52 +89,54 @@ def _joined(first: str, second: str) -> str:
 def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
     """Reads both folders and returns what differs."""
     tables = Tables(first), Tables(second)
-    results = [claims.evaluate(one) for one in tables]
+    results = [judge.evaluate(one) for one in tables]
     pairs = tuple(ClaimPair(one, two) for one, two in zip(*results, strict=True))
     facts = [report_content.read_environment(one.folder) for one in tables]
     names = list(dict.fromkeys([*facts[0], *facts[1]]))
     environment = tuple((name, facts[0].get(name, "–"), facts[1].get(name, "–")) for name in names)
-    scores = tuple(pair for source in _COMPARED for pair in _score_pairs(source, *tables))
+    scores = tuple(
+        pair
+        for figure in registry.figures()
+        if figure.scores and not figure.same_runs_as
+        for pair in _score_pairs(figure, *tables)
+    )
     return Comparison((str(first), str(second)), pairs, scores, environment)
 
 
-def _score_pairs(source: str, first: Tables, second: Tables) -> Iterator[ScorePair]:
+def _score_pairs(figure: Figure, first: Tables, second: Tables) -> Iterator[ScorePair]:
     try:
-        tables = [_labelled(source, tables.source(source)) for tables in (first, second)]
+        tables = [_labeled(figure, tables.of(figure)) for tables in (first, second)]
     except ValueError:
         return  # One of them has none: the claims say so.
     settings = set(tables[0].setting) & set(tables[1].setting)
-    if source == "bandit" and settings:
+    if figure.part == "bandit" and settings:
         settings = {max(settings, key=lambda name: int(name[1:]))}
     tables = [table[table.setting.isin(settings)] for table in tables]
     agents = [agent for agent in dict.fromkeys(tables[0].agent) if agent in set(tables[1].agent)]
-    for score in _SCORES[source]:
+    for score in figure.scores:
         for agent in agents:
-            one, two = (claim_tests.by_seed(table[table.agent == agent], score)[agent] for table in tables)
+            one, two = (stats.by_seed(table[table.agent == agent], score)[agent] for table in tables)
             if len(one) and len(two):
-                yield _score_pair(source, score, agent, one, two)
+                yield _score_pair(figure, score, agent, one, two)
 
 
-def _score_pair(source: str, score: str, agent: str, one: pd.Series[float], two: pd.Series[float]) -> ScorePair:
+def _score_pair(figure: Figure, score: str, agent: str, one: pd.Series[float], two: pd.Series[float]) -> ScorePair:
     shared = one.index.intersection(two.index)
-    unit = "parts" if source == "bandit" else "seeds"
+    unit = "parts" if figure.part == "bandit" else "seeds"
     if len(shared) >= 2:
         one, two = one[shared], two[shared]
-        gap, how = claim_tests.mean_interval((two - one).to_numpy()), f"paired over {len(shared)} {unit}"
+        gap, how = stats.paired_difference(two, one), f"paired over {len(shared)} {unit}"
     else:
-        intervals = [claim_tests.mean_interval(values.to_numpy()) for values in (one, two)]
-        gap, how = claim_tests.difference(*intervals), f"independent, {len(one)} and {len(two)} {unit}"
-    return ScorePair(source, score, agent, float(one.mean()), float(two.mean()), gap, how)
+        intervals = [stats.mean_interval(values) for values in (one, two)]
+        gap, how = stats.independent_difference(*intervals), f"independent, {len(one)} and {len(two)} {unit}"
+    return ScorePair(figure.name, score, agent, float(one.mean()), float(two.mean()), gap, how)
 
 
-def _labelled(source: str, table: pd.DataFrame) -> pd.DataFrame:
+def _labeled(figure: Figure, table: pd.DataFrame) -> pd.DataFrame:
     """Names what differs beside the agent, so that a name stands for one score per setting and seed."""
-    if source == "figure 7":
-        names = [f"scale {row.prior_scale:g}/√ρ, decay x {row.l2:g}" for row in table.itertuples()]
-        return table.assign(agent=names)
-    if "num_members" in table and table.groupby("agent").num_members.nunique().max() > 1:
-        return table.assign(agent=[f"{row.agent}, M = {int(row.num_members)}" for row in table.itertuples()])  # type: ignore[arg-type]
-    return table
+    if "step" in table:
+        table = table[table.step == table.horizon]
+    return table.assign(agent=figure.series_names(table))
 
 
 def write(comparison: Comparison, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -161,12 +156,12 @@ def _claim_rows(comparison: Comparison) -> Iterator[list[str]]:
         if not pair.effects:
             yield [pair.first.claim.id, "", verdicts[0], verdicts[1], "–", "–", "–"]
         for effect in pair.effects:
-            shown = [claims.format_effect(one) for one in (effect.first, effect.second)]
+            shown = [judge.format_effect(one) for one in (effect.first, effect.second)]
             yield [pair.first.claim.id, effect.label, *verdicts, *shown, _gap(effect.gap, effect.second.unit)]
 
 
-def _gap(gap: Interval, unit: claim_tests.Unit) -> str:
-    text = claims.format_effect(claims.Effect("", gap, claims.Region(), unit))
+def _gap(gap: Interval, unit: Unit) -> str:
+    text = judge.format_effect(Effect("", gap, Region(), unit))
     # Differences of shares are points, not shares of shares.
     return f"{text}{_star(gap)}".replace("%", " pp") if unit == "relative" else f"{text}{_star(gap)}"
 
@@ -178,9 +173,9 @@ def _star(gap: Interval) -> str:
 
 def _score_rows(comparison: Comparison) -> Iterator[list[str]]:
     for pair in comparison.scores:
-        numbers = [report_svg.number(value) for value in (pair.first, pair.second)]
-        low, high = (report_svg.number(value) for value in (pair.gap.low, pair.gap.high))
-        gap = f"{report_svg.number(pair.gap.estimate)} [{low}, {high}]{_star(pair.gap)}"
+        numbers = [style.number(value) for value in (pair.first, pair.second)]
+        low, high = (style.number(value) for value in (pair.gap.low, pair.gap.high))
+        gap = f"{style.number(pair.gap.estimate)} [{low}, {high}]{_star(pair.gap)}"
         yield [pair.source, pair.score, pair.agent, *numbers, gap, pair.how]
 
 
@@ -193,7 +188,7 @@ def format_text(comparison: Comparison) -> str:
     """Returns the comparison for a terminal."""
     lines = [f"A: {comparison.folders[0]}", f"B: {comparison.folders[1]}", ""]
     changed = [pair for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
-    rows = [row for row in _claim_rows(comparison) if set(row[2:4]) != {claims.NOT_MEASURED}]
+    rows = [row for row in _claim_rows(comparison) if set(row[2:4]) != {stats.NOT_MEASURED}]
     lines += _aligned([_CLAIM_HEADER, *([row[0], _short(row[1]), *map(_short, row[2:])] for row in rows)])
     if comparison.scores:
         lines += ["", *_aligned([_SCORE_HEADER, *_score_rows(comparison)])]
@@ -201,7 +196,7 @@ def format_text(comparison: Comparison) -> str:
 
 
 def _short(text: str) -> str:
-    text = text.replace(claims.INCONCLUSIVE, "inconclusive")
+    text = text.replace(stats.INCONCLUSIVE, "inconclusive")
     return text if len(text) <= 44 else f"{text[:43]}…"
 
 
@@ -230,7 +225,7 @@ def render_html(comparison: Comparison) -> str:
     changed = sum(pair.first.verdict != pair.second.verdict for pair in comparison.claims)
     parts = [
         '<header><div class="top"><h1>Two results side by side</h1>'
-        '<button type="button" id="theme" class="needs-js" aria-label="Colour theme">Theme: auto</button></div>'
+        '<button type="button" id="theme" class="needs-js" aria-label="Color theme">Theme: auto</button></div>'
         f'<p class="lead"><strong>A</strong>: <code>{first}</code><br><strong>B</strong>: <code>{second}</code></p>'
         f"<p>{changed} of {len(comparison.claims)} verdicts differ. {_NOTE}</p></header>"
         f'<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
@@ -255,7 +250,7 @@ def _verdict_table(comparison: Comparison) -> str:
         badges = [report_html.badge(one.verdict) for one in (pair.first, pair.second)]
         lines.append(f'<tr{kind}><th scope="row">{name}</th><td>{badges[0]}</td><td>{badges[1]}</td><td></td></tr>')
         for effect in pair.effects:
-            shown = [claims.format_effect(one) for one in (effect.first, effect.second)]
+            shown = [judge.format_effect(one) for one in (effect.first, effect.second)]
             cells = [effect.label, *shown, _gap(effect.gap, effect.second.unit)]
             lines.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("claim and effects", "A", "B", "B - A"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -10,15 +11,15 @@ import os
 import pathlib
 import platform
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.claims import paper as claims
-from benchmarks.claims import settings as claim_settings
-from benchmarks.claims.tables import Tables
-from benchmarks.report import figures as report_figures
-from benchmarks.report import svg as report_svg
+from benchmarks.claims import judge
+from benchmarks.figures import registry
+from benchmarks.figures.base import PRESETS, Figure, Setting
+from benchmarks.figures.panels import Panel, TextTable
+from benchmarks.figures.tables import Tables
 
-PRESETS = ("quick", "standard", "paper")
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
@@ -32,16 +33,15 @@ MESSAGES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class Section:
     """A figure's part of the report."""
 
-    id: str
-    about: claim_settings.Figure
-    results: tuple[claims.Result, ...]
-    panels: tuple[report_svg.Panel, ...]
-    settings: tuple[claim_settings.Row, ...]
-    chosen: report_figures.Table | None
-    commands: tuple[str, ...]
+    figure: Figure
+    results: tuple[judge.Result, ...]
+    panels: tuple[Panel, ...]
+    settings: tuple[Setting, ...]
+    chosen: TextTable | None
+    command: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Report:
     """All that a report says."""
 
     folder: str
-    results: tuple[claims.Result, ...]
-    figures: tuple[Figure, ...]
+    results: tuple[judge.Result, ...]
+    sections: tuple[Section, ...]
     environment: dict[str, str]
     times: tuple[tuple[str, str], ...]  # part, and what it took
-    speed: report_figures.Table | None
+    speed: TextTable | None
 
-    def result(self, claim_id: str) -> claims.Result | None:
+    def result(self, claim_id: str) -> judge.Result | None:
         """Returns the result of a claim by its id."""
         return next((result for result in self.results if result.claim.id == claim_id), None)
 
@@ -63,27 +63,34 @@ class Report:
 def collect(folder: str | os.PathLike[str]) -> Report:
     """Reads a results folder, judges the claims, and returns what to write."""
     tables = Tables(folder)
-    results = tuple(claims.evaluate(tables))
+    results = tuple(judge.evaluate(tables))
     environment = read_environment(tables.folder)
-    figures = []
-    for name, about in claim_settings.FIGURES.items():
-        own = tuple(result for result in results if result.claim.figure == name)
-        settings = next((result.settings for result in own if result.settings), ())
-        panels, chosen = report_figures.panels(name, tables), report_figures.chosen(name, tables)
-        commands = tuple(_fill(command, environment, tables.folder) for command in about.commands)
-        figures.append(Figure(name, about, own, tuple(panels), settings, chosen, commands))
+    sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
-    return Report(str(tables.folder), results, tuple(figures), environment, times, speed)
+    return Report(str(tables.folder), results, sections, environment, times, speed)
 
 
-def _fill(command: str, environment: dict[str, str], folder: pathlib.Path) -> str:
-    """Returns a command for a shell; what a file says about its making enters it quoted, and on one line."""
+def _section(figure: Figure, tables: Tables, results: Sequence[judge.Result], environment: dict[str, str]) -> Section:
+    own = tuple(result for result in results if result.claim.figure == figure.id)
+    shown: tuple[Panel, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    chosen = None
+    # The claims that read the same table say what is wrong with it.
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        panels = figure.panels(tables.of(figure))
+        shown = tuple(panel for panel in panels if any(series.points for series in panel.series))
+        settings = figure.settings(tables)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        chosen = figure.chosen(tables)
+    return Section(figure, own, shown, settings, chosen, _command(figure, environment, tables.folder))
+
+
+def _command(figure: Figure, environment: dict[str, str], folder: pathlib.Path) -> str:
+    """Returns the command that makes a figure; what a file says about its making enters it on one line."""
     preset = environment.get("preset", "standard")
     preset = preset if preset in PRESETS else "standard"
-    asked = " ".join(map(shlex.quote, environment.get("bandit", "").split()))
-    linear = "quick" if preset == "quick" else "full"
     output = shlex.quote(" ".join(str(folder).split()))
-    return " ".join(command.format(preset=preset, linear=linear, output=output, bandit=asked).split())
+    return figure.command(preset, output)
 
 
 def describe_environment(**facts: str) -> dict[str, str]:
@@ -131,7 +138,7 @@ def _read_times(folder: pathlib.Path) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _read_speed(folder: pathlib.Path) -> report_figures.Table | None:
+def _read_speed(folder: pathlib.Path) -> TextTable | None:
     """A list of objects, such as `{"what": ..., "measured": ..., "command": ...}`, as a table."""
     found = _read_json(folder / SPEED)
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []

@@ -12,17 +12,19 @@ import html
 import importlib.resources
 from collections.abc import Sequence
 
-from benchmarks.claims import paper as claims
-from benchmarks.claims.settings import Row
-from benchmarks.report import figures as report_figures
-from benchmarks.report import svg as report_svg
-from benchmarks.report.content import MESSAGES, Figure, Report
+from benchmarks import stats, style
+from benchmarks.claims import judge
+from benchmarks.claims.base import Effect
+from benchmarks.figures import panels
+from benchmarks.figures.base import Setting
+from benchmarks.report import svg
+from benchmarks.report.content import MESSAGES, Report, Section
 
 _MARKS = {
-    claims.SUPPORTED: ("supported", "✓"),
-    claims.NOT_SUPPORTED: ("not-supported", "✗"),
-    claims.INCONCLUSIVE: ("inconclusive", "?"),
-    claims.NOT_MEASURED: ("not-measured", "–"),
+    stats.SUPPORTED: ("supported", "✓"),
+    stats.NOT_SUPPORTED: ("not-supported", "✗"),
+    stats.INCONCLUSIVE: ("inconclusive", "?"),
+    stats.NOT_MEASURED: ("not-measured", "–"),
 }
 PAPER = "Ensembles for Uncertainty Estimation: Benefits of Prior Functions and Bootstrapping"
 
@@ -35,7 +37,7 @@ def render(report: Report) -> str:
 
 def page(title: str, body: str) -> str:
     """Returns a whole page around its body."""
-    style, script = (asset(name) for name in ("report.css", "report.js"))
+    sheet, script = style.style_sheet() + asset("report.css"), asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     return (
@@ -43,7 +45,7 @@ def page(title: str, body: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{_e(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>{_e(title)}</title>\n<style>\n{sheet}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the claims</a>\n<div class="page">\n'
         f"{body}\n</div>\n"
         '<div id="tip" class="tip" role="presentation" hidden></div>\n'
@@ -58,7 +60,7 @@ def asset(name: str) -> str:
 
 
 def badge(verdict: str, text: str | None = None, link: str | None = None) -> str:
-    """Returns a verdict as a badge: a sign, words and a colour."""
+    """Returns a verdict as a badge: a sign, words and a color."""
     kind, sign = _MARKS[verdict]
     inside = f'<span aria-hidden="true">{sign}</span> {_e(text or verdict)}'
     if link is not None:
@@ -88,8 +90,8 @@ def _e(text: object) -> str:
 
 
 def _header(report: Report) -> str:
-    counts = claims.tally(report.results)
-    measured = len(report.results) - counts[claims.NOT_MEASURED]
+    counts = judge.tally(report.results)
+    measured = len(report.results) - counts[stats.NOT_MEASURED]
     facts = report.environment
     made = f" on {_e(facts['date'])}" if "date" in facts else ""
     size = f" at preset <strong>{_e(facts['preset'])}</strong>" if "preset" in facts else ""
@@ -98,7 +100,7 @@ def _header(report: Report) -> str:
     return (
         '<header><div class="top"><div>'
         "<h1>What held: ensembles, prior functions and bootstrapping</h1></div>"
-        '<button type="button" id="theme" class="needs-js" aria-label="Colour theme">Theme: auto</button></div>'
+        '<button type="button" id="theme" class="needs-js" aria-label="Color theme">Theme: auto</button></div>'
         f'<p class="lead">The paper <cite>{PAPER}</cite> makes {len(report.results)} claims that can be measured. '
         f"{measured} were measured{made}{size}; each verdict below is computed from tables, with a 95% interval.</p>"
         f'<p class="tally">{badges}</p>{images}'
@@ -122,10 +124,10 @@ def _messages(report: Report) -> str:
 
 
 def _claims(report: Report) -> str:
-    options = "".join(f'<option value="{_e(one.id)}">{_e(one.about.title)}</option>' for one in report.figures)
+    options = "".join(f'<option value="{_e(one.figure.id)}">{_e(one.figure.title)}</option>' for one in report.sections)
     toggles = "".join(
         f'<button type="button" aria-pressed="true" data-verdict="{_e(verdict)}">{_e(verdict)} ({count})</button>'
-        for verdict, count in claims.tally(report.results).items()
+        for verdict, count in judge.tally(report.results).items()
         if count
     )
     heads = "".join(
@@ -150,7 +152,7 @@ def _claims(report: Report) -> str:
     )
 
 
-def _claim_row(index: int, result: claims.Result) -> str:
+def _claim_row(index: int, result: judge.Result) -> str:
     claim = result.claim
     estimate = result.effects[0].interval.estimate if result.effects else 1e300
     effects = "".join(_effect(effect) for effect in result.effects) or '<span class="soft">–</span>'
@@ -158,14 +160,14 @@ def _claim_row(index: int, result: claims.Result) -> str:
     why = [f"{said_so}." if said_so else "", result.note]
     why.append("Measured at a smaller size than the paper's." if result.reduced else "")
     said = "".join(f'<span class="why">{_e(text)}</span>' for text in why if text)
-    if result.verdict != claims.NOT_MEASURED:
+    if result.verdict != stats.NOT_MEASURED:
         size = f'<span class="why">Sizes: {_e(result.reduced)}.</span>' if result.reduced else ""
         name = "Rule and sizes" if result.reduced else "Rule"
         rule = f'<span class="why">Supported if {_e(claim.rule)}.</span>'
         said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
     count = f"{result.count:,}" if result.count else "–"
     unit = _e(claim.sample) if result.count else ""
-    rank = claims.VERDICTS.index(result.verdict)
+    rank = stats.VERDICTS.index(result.verdict)
     return (
         f'<tr id="claim-{_e(claim.id)}" data-order="{index}" data-figure="{_e(claim.figure)}" '
         f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{estimate}">'
@@ -176,42 +178,42 @@ def _claim_row(index: int, result: claims.Result) -> str:
     )
 
 
-def _effect(effect: claims.Effect) -> str:
+def _effect(effect: Effect) -> str:
     interval, region = effect.interval, (effect.region.low, effect.region.high)
-    value = claims.format_effect(effect)
+    value = judge.format_effect(effect)
     told = f"{value}: {effect.verdict}"
-    drawn = report_svg.draw_interval(interval.estimate, interval.low, interval.high, region, told)
+    drawn = svg.draw_interval(interval.estimate, interval.low, interval.high, region, told)
     parts = f'<span class="what">{_e(effect.label)}</span>{drawn}<span class="value">{_e(value)}</span>'
     return f'<div class="effect">{parts}</div>'
 
 
 def _figures(report: Report) -> str:
-    articles = "".join(_figure(figure) for figure in report.figures)
+    articles = "".join(_figure(section) for section in report.sections)
     return f'<section aria-labelledby="figures"><h2 id="figures">Figures</h2>{articles}</section></main>'
 
 
-def _figure(figure: Figure) -> str:
-    title = f'<h3 id="figure-{_e(figure.id)}">{_e(figure.about.title)}</h3>'
+def _figure(section: Section) -> str:
+    title = f'<h3 id="figure-{_e(section.figure.id)}">{_e(section.figure.title)}</h3>'
     verdicts = "".join(
         f"<li>{badge(result.verdict, link=f'claim-{result.claim.id}')}<span>{_e(result.claim.text)}</span></li>"
-        for result in figure.results
+        for result in section.results
     )
-    parts = [title, f'<p>{_e(figure.about.about)}</p><ul class="verdicts">{verdicts}</ul>']
-    if figure.panels:
-        parts.append(_plots(figure))
-        header, rows = report_figures.values(figure.panels)
-        values = table(header, rows, f"Values of {figure.about.title}", numbers=(3, 4, 5))
+    parts = [title, f'<p>{_e(section.figure.about)}</p><ul class="verdicts">{verdicts}</ul>']
+    if section.panels:
+        parts.append(_plots(section))
+        header, rows = panels.values(section.panels)
+        values = table(header, rows, f"Values of {section.figure.title}", numbers=(3, 4, 5))
         parts.append(f"<details><summary>Values ({len(rows)} rows)</summary>{values}</details>")
     else:
         parts.append('<p class="soft">Not measured in this folder.</p>')
-    if figure.settings:
-        parts.append(_settings(figure.settings, figure.about.full_size))
-    if figure.chosen is not None:
-        header, rows = figure.chosen
-        chosen = table(header, rows, f"Hyper-parameters chosen for {figure.about.title}")
+    if section.settings:
+        parts.append(_settings(section.settings, section.figure.full_size))
+    if section.chosen is not None:
+        header, rows = section.chosen
+        chosen = table(header, rows, f"Hyper-parameters chosen for {section.figure.title}")
         parts.append(f"<details><summary>Chosen hyper-parameters ({len(rows)} rows)</summary>{chosen}</details>")
-    parts.append("<h4>Reproduce</h4>" + "".join(_command(command) for command in figure.commands))
-    return f'<article aria-labelledby="figure-{_e(figure.id)}">{"".join(parts)}</article>'
+    parts.append(f"<h4>Reproduce</h4>{_command(section.command)}")
+    return f'<article aria-labelledby="figure-{_e(section.figure.id)}">{"".join(parts)}</article>'
 
 
 def _command(command: str) -> str:
@@ -221,12 +223,12 @@ def _command(command: str) -> str:
     )
 
 
-def _plots(figure: Figure) -> str:
-    names = list(dict.fromkeys(series.name for panel in figure.panels for series in panel.series))
+def _plots(section: Section) -> str:
+    names = list(dict.fromkeys(series.name for panel in section.panels for series in panel.series))
     keys = []
     for name in names:
-        owner = next(panel for panel in figure.panels if name in [series.name for series in panel.series])
-        shade = report_svg.colour(name, [series.name for series in owner.series])
+        owner = next(panel for panel in section.panels if name in [series.name for series in panel.series])
+        shade = style.color_number(name, [series.name for series in owner.series])
         swatch = f'<span class="swatch c{shade}" aria-hidden="true"></span>{_e(name)}'
         keys.append(
             '<li><button type="button" class="key needs-js" aria-pressed="true" '
@@ -234,10 +236,10 @@ def _plots(figure: Figure) -> str:
             f'<span class="key static">{swatch}</span></li>'
         )
     plots = []
-    for panel in figure.panels:
-        drawn = report_svg.draw(panel, report_figures.finding(panel))
+    for panel in section.panels:
+        drawn = svg.draw(panel, panels.finding(panel))
         plots.append(f"<div><h4>{_e(panel.title)}</h4>{drawn}</div>")
-    one = " one" if len(figure.panels) == 1 else ""
+    one = " one" if len(section.panels) == 1 else ""
     return (
         f'<figure><ul class="legend" aria-label="Series: press to hide or show">{"".join(keys)}</ul>'
         f'<div class="panels{one}">{"".join(plots)}</div>'
@@ -246,7 +248,7 @@ def _plots(figure: Figure) -> str:
     )
 
 
-def _settings(rows: Sequence[Row], full_size: str) -> str:
+def _settings(rows: Sequence[Setting], full_size: str) -> str:
     lines = "".join(
         f'<tr{" class=differs" if row.differs else ""}><th scope="row">{_e(row.name)}</th><td>{_e(row.used)}</td>'
         f"<td>{_e(row.paper)}</td></tr>"
@@ -275,7 +277,7 @@ def _method() -> str:
     return (
         '<section aria-labelledby="method"><h2 id="method">How verdicts are reached</h2>'
         "<p>Agents are compared on the same problems, seed by seed. The effect is the relative difference of their "
-        "mean scores; its 95% interval is a bootstrap over seeds (Student's law below ten seeds). A claim says in "
+        "mean scores; its 95% interval is a bootstrap over seeds (Student's t below ten seeds). A claim says in "
         "which region the effect lies: below 0 for “better”, below -10% for “much better”, within ±10% for “alike”. "
         "The interval inside the region supports the claim, outside it speaks against it, across its edge it leaves "
         "it open. Fewer than five seeds never give a verdict. A claim of several statements needs all of them.</p>"

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchmarks.claims import paper as claims
-from benchmarks.report import figures as report_figures
+from benchmarks import stats
+from benchmarks.claims import judge
+from benchmarks.figures import panels
 from benchmarks.report.content import MESSAGES, Report
 
 _SIGNS = {
-    claims.SUPPORTED: "✓",
-    claims.NOT_SUPPORTED: "✗",
-    claims.INCONCLUSIVE: "?",
-    claims.NOT_MEASURED: "–",
+    stats.SUPPORTED: "✓",
+    stats.NOT_SUPPORTED: "✗",
+    stats.INCONCLUSIVE: "?",
+    stats.NOT_MEASURED: "–",
 }
 
 
 def render(report: Report) -> str:
     """Returns the report."""
-    counts = claims.tally(report.results)
+    counts = judge.tally(report.results)
     lines = ["# What held: ensembles, prior functions and bootstrapping", ""]
     lines += [", ".join(f"**{count}** {verdict}" for verdict, count in counts.items() if count) + ".", ""]
     facts = {key: report.environment[key] for key in ("preset", "date", "CIFAR10") if key in report.environment}
@@ -30,20 +31,20 @@ def render(report: Report) -> str:
         lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {_SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
     lines += table(["claim", "", "effect, 95% interval", "n", "verdict"], [_row(result) for result in report.results])
-    for figure in report.figures:
-        lines += ["", f"## {figure.about.title}", "", figure.about.about, ""]
-        if not figure.panels:
+    for section in report.sections:
+        lines += ["", f"## {section.figure.title}", "", section.figure.about, ""]
+        if not section.panels:
             lines += ["Not measured in this folder.", ""]
         else:
-            lines += table(*report_figures.values(figure.panels))
-        if figure.settings:
-            rows = [[row.name, row.used, row.paper] for row in figure.settings]
+            lines += table(*panels.values(section.panels))
+        if section.settings:
+            rows = [[row.name, row.used, row.paper] for row in section.settings]
             lines += ["", *table(["setting", "used here", "paper"], rows)]
-            lines += ["", figure.about.full_size]
-        if figure.chosen is not None:
-            header, rows = figure.chosen
+            lines += ["", section.figure.full_size]
+        if section.chosen is not None:
+            header, rows = section.chosen
             lines += ["", "Chosen hyper-parameters:", "", *table(header, rows)]
-        lines += ["", "```bash", *figure.commands, "```"]
+        lines += ["", "```bash", section.command, "```"]
     if report.times:
         lines += ["", "## Speed", "", *table(["part", "time"], report.times)]
     if report.speed is not None:
@@ -53,8 +54,8 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(result: claims.Result) -> list[str]:
-    effects = "; ".join(f"{effect.label}: {claims.format_effect(effect)}" for effect in result.effects) or "–"
+def _row(result: judge.Result) -> list[str]:
+    effects = "; ".join(f"{effect.label}: {judge.format_effect(effect)}" for effect in result.effects) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
     verdict = f"{_SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
     return [result.claim.id, result.claim.text, effects, f"{result.count:,}" if result.count else "–", verdict]

@@ -1,101 +1,28 @@
-"""Draws panels of bars or lines as SVG text: no library, no script, readable as it is.
+"""Draws panels as SVG text: no library, no script, readable as it is. `figures.drawing` draws them by Matplotlib.
 
-A panel has series, a series points with intervals. Colours come from the page's style sheet by the number of the series
-in a palette that stays apart for colour-blind readers; markers and dashes tell series apart without colour. Every mark
+Colors come from the page's style sheet by the number of the series in the palette of `benchmarks.style`. Every mark
 carries its value as text, which the page's script shows and steps through.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import math
 from collections.abc import Sequence
-from typing import Literal
+
+from benchmarks import style
+from benchmarks.figures.panels import Panel, Point
+from benchmarks.style import number
 
 WIDTH, HEIGHT = 420, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 14, 46
-
-# Agents have the same colour in every figure; other series take the numbers in turn.
-COLOURS = {
-    "mlp": 0,
-    "vgg": 0,
-    "ensemble-n": 1,
-    "ensemble-p": 2,
-    "ensemble-bp": 3,
-    "ensemble-p-weighted": 4,
-    "ensemble-bp(0.5)": 5,
-    "ensemble-bp(0.75)": 4,
-    "ensemble-bp(0.9)": 3,
-    "lower bound of theorem 1": 0,
-    "gain of bp over p": 3,
-}
-NUM_COLOURS = 6
-_DASHES = ("2 3", "7 3", "", "", "5 2 1 2", "1 2")
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """One value with its interval; ends are NaN where there is none."""
-
-    x: float
-    y: float
-    low: float = math.nan
-    high: float = math.nan
-    count: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """Points of one agent, or of whatever is compared."""
-
-    name: str
-    points: tuple[Point, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One plot."""
-
-    title: str
-    y_label: str
-    series: tuple[Series, ...]
-    kind: Literal["bars", "lines"] = "bars"
-    x_label: str = ""
-    log_x: bool = False
-    log_y: bool = False
-    reference: float | None = None  # a horizontal line
-    reference_name: str = ""
-    places: tuple[str, ...] = ()  # names of the places 0, 1, ... of the x axis, instead of numbers
-
-
-def colour(name: str, others: Sequence[str] = ()) -> int:
-    """Returns the number of a series' colour."""
-    if name in COLOURS:
-        return COLOURS[name]
-    return (list(others).index(name) + 1) % NUM_COLOURS if name in others else 0
-
-
-def number(value: float) -> str:
-    """Returns a number as short text."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    size = abs(value)
-    if size >= 1000:
-        return f"{value:,.0f}"
-    if size and size < 1e-3:
-        return f"{value:.1e}"
-    return f"{value:.3g}"
 
 
 def describe(series: str, point: Point, panel: Panel) -> str:
     """Returns the text of a mark."""
     where = ""
     if panel.kind == "lines":
-        x = panel.places[int(point.x)] if panel.places else number(point.x)
-        where = f", {panel.x_label} = {x}"
+        where = f", {panel.x_label} = {panel.place(point)}"
     ends = "" if math.isnan(point.low) else f" [{number(point.low)}, {number(point.high)}]"
     size = f", n = {point.count:,}" if point.count else ""
     return f"{series}{where}: {number(point.y)}{ends}{size}"
@@ -205,7 +132,7 @@ def _bars(panel: Panel, axis: _Axis, names: Sequence[str]) -> list[str]:
         )
         whisker = _whisker(middle, point, axis, 6.0)
         parts.append(
-            f'<g class="series c{colour(series.name, names)}" data-series="{html.escape(series.name)}">'
+            f'<g class="series c{style.color_number(series.name, names)}" data-series="{html.escape(series.name)}">'
             f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}{whisker}</g></g>'
         )
         short = html.escape(series.name.removeprefix("ensemble-"))
@@ -230,11 +157,12 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">{label}</text>')
     for index, series in enumerate(panel.series):
-        shade = colour(series.name, names)
+        shade = style.color_number(series.name, names)
         # A little apart, so that intervals at one place do not hide each other.
         shift = 3.0 * (index - (len(panel.series) - 1) / 2)
         drawn = [point for point in series.points if math.isfinite(point.y) and (point.y > 0 or not panel.log_y)]
         places = [(across.place(point.x) + shift, vertical.place(point.y), point) for point in drawn]
+        dashes = " ".join(map(str, style.DASHES[shade]))
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
         marks = []
         for x, y, point in places:
@@ -245,7 +173,7 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
             )
         parts.append(
             f'<g class="series c{shade}" data-series="{html.escape(series.name)}">'
-            f'<polyline class="line" points="{path}" stroke-dasharray="{_DASHES[shade]}"/>{"".join(marks)}</g>'
+            f'<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>{"".join(marks)}</g>'
         )
     return parts
 

@@ -68,6 +68,13 @@ class Settings:
         return tuple(sorted({h for h in HORIZONS if h < self.horizon} | {self.horizon}))
 
 
+PRESETS = {
+    "quick": Settings(num_problems=4000, tuning_problems=500, part=200, horizon=2000, members=()),
+    "standard": Settings(),
+    "paper": Settings(),
+}
+
+
 def make_marks(horizon: int, extra: Sequence[int] = ()) -> list[int]:
     """Returns the numbers of steps at which regret is kept: about 60, evenly and by ratio, and `extra`."""
     even = np.linspace(0, horizon, 41)[1:]
@@ -144,12 +151,6 @@ def member_runs(settings: Settings) -> list[Run]:
     for members in (None, *settings.members):
         runs += _parts(short, "members", REFERENCE, {}, settings.num_problems, settings.seed, members)
     return runs
-
-
-def stages(settings: Settings) -> list[Any]:
-    """Returns functions from the rows so far to runs; each stage is complete before the next is asked."""
-    listed = [lambda rows: tuning_runs(settings), lambda rows: report_runs(settings, rows)]
-    return [*listed, lambda rows: member_runs(settings)] if settings.members else listed
 
 
 def _parts(

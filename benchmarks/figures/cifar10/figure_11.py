@@ -7,92 +7,86 @@ small ensembles bootstrapping may hurt marginal predictions; in larger ones it h
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from benchmarks.figures.cifar10 import drawing as cifar10_drawing
-from benchmarks.figures.cifar10 import runs as cifar10_runs
-from benchmarks.figures.cifar10.runs import BP, N, P
-from benchmarks.figures.testbed import drawing as testbed_drawing
-from trainers.sweeps import sweep
+from benchmarks import stats
+from benchmarks.figures import panels
+from benchmarks.figures.base import NOT_STATED
+from benchmarks.figures.cifar10 import base, runs
+from benchmarks.figures.cifar10.runs import N, P
 
-SWEEP = cifar10_runs.SWEEP
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def _noisy(*problems: cifar10_runs.Problem) -> tuple[cifar10_runs.Problem, ...]:
+def _noisy(*problems: runs.Problem) -> tuple[runs.Problem, ...]:
     return tuple(dataclasses.replace(problem, noise="figure_11") for problem in problems)
 
 
-SIZES = {
-    "quick": cifar10_runs.Size(
-        _noisy(cifar10_runs.TINY_100),
-        num_members=3,
-        seeds=3,
-        prior_scales=(3.0,),
-        width=cifar10_runs.NARROW,
-        num_test=500,
-        ensemble_sizes=(1, 3),
-    ),
-    "standard": cifar10_runs.Size(
-        _noisy(cifar10_runs.SMALL_1000),
-        num_members=10,
-        seeds=5,
-        prior_scales=(3.0,),
-        width=cifar10_runs.NARROW,
-        num_test=1000,
-        ensemble_sizes=(1, 3, 10),
-        probabilities=(0.5, 0.9),
-    ),
-    "paper": cifar10_runs.Size(
-        _noisy(*cifar10_runs.PAPER),
-        num_members=100,
-        seeds=1,
-        prior_scales=(3.0,),
-        ensemble_sizes=(1, 3, 10, 30, 100),
-    ),
-}
+class _Figure(base.Cifar10Figure):
+    id, name, place = "F11", "figure_11", (5.2, 11)
+    title = "Figure 11: CIFAR10, ensemble size"
+    about = "1% of the labels random, prior scale 3, ensembles of several sizes."
+    paper = {
+        "members": NOT_STATED,
+        "seeds": NOT_STATED,
+        "training images T": base.PAPER_SIZES,
+        "prior scales": "3",
+        **base.PAPER,
+    }
+    full_size = "The paper's size: hundreds of VGG networks for each of 4 training sets, 400 epochs, on TPUs."
+    reference, within = N, ("num_train", "num_members")
+    pairs = ((P, N), *((one, P) for one in base.BOOTSTRAPPED))
+    presets = {
+        "quick": runs.Size(
+            _noisy(runs.TINY_100),
+            num_members=3,
+            seeds=3,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            num_test=500,
+            ensemble_sizes=(1, 3),
+        ),
+        "standard": runs.Size(
+            _noisy(runs.SMALL_1000),
+            num_members=10,
+            seeds=5,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            num_test=1000,
+            ensemble_sizes=(1, 3, 10),
+            probabilities=(0.5, 0.9),
+        ),
+        "paper": runs.Size(
+            _noisy(*runs.PAPER), num_members=100, seeds=1, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
+        ),
+    }
 
-prepare = cifar10_runs.prepare
+    def series_names(self, table: pd.DataFrame) -> list[str]:
+        """Names the ensemble's size, too."""
+        return [f"{row.agent}, M = {row.num_members}" for row in table.itertuples()]
+
+    def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
+        """Returns a line per agent and score along the number of members."""
+        return [
+            panels.Panel(
+                name,
+                "relative to ensemble-n of the same size",
+                panels.mean_lines(table, score, (N, P, *base.BOOTSTRAPPED), "num_members"),
+                kind="lines",
+                x_label="members M",
+                log_x=True,
+            )
+            for score, name in base.SCORES.items()
+        ]
+
+    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
+        """Returns the relative difference of each pair and score for each size."""
+        return [
+            (f"{score}, M = {count}", pair, interval)
+            for count, rows in table.groupby("num_members")
+            for score, pair, interval in super(_Figure, self).differences(rows)
+        ]
 
 
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
-    """Returns the training of members and the scoring of ensembles of growing size."""
-    return cifar10_runs.stages(SIZES[preset], cifar10_runs.bootstrapped_agents(SIZES[preset]))
-
-
-def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
-    """Writes the figure, its table and the runs behind it; returns what to tell."""
-    import pandas as pd
-
-    size = SIZES[preset]
-    runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
-    normalised = cifar10_drawing.normalise(runs, N, by=("num_train", "num_members"))
-    bootstrapped = [f"{BP}({p:g})" for p in size.probabilities]
-    labels, pairs = [N, P, *bootstrapped], [(P, N), *((one, P) for one in bootstrapped)]
-    lines = []
-    for count in size.sizes:
-        part = normalised[normalised.num_members == count]
-        lines += cifar10_drawing.compare(part, labels, pairs, num_members=count)
-    summary = pd.DataFrame(lines)
-    canvas, axes = testbed_drawing.make_figure(2, 9.5, 4.6)
-    for axis, (score, title) in zip(axes, cifar10_drawing.SCORES.items(), strict=True):
-        for number, label in enumerate(labels):
-            mine = summary[(summary.score == score) & (summary.quantity == label)]
-            # Side by side, so that error bars do not hide each other.
-            places = [count * 1.03 ** (number - 2) for count in size.sizes]
-            testbed_drawing.curve(axis, places, mine, cifar10_drawing.colour(label), label=label)
-        axis.set_xscale("log")
-        axis.set_xticks(list(size.sizes), [str(count) for count in size.sizes])
-        axis.minorticks_off()
-        axis.set_xlabel("members")
-        axis.set_ylabel("NLL / NLL of ensemble-n of the same size")
-        axis.set_title(title, fontsize=11)
-    axes[0].legend(frameon=False, fontsize=8)
-    canvas.suptitle("Figure 11: CIFAR10 with 1% of the labels uniformly random, by ensemble size")
-    text = (
-        f"bp(q): members see each example with probability q. Training sets of T = "
-        f"{testbed_drawing.listing(runs.num_train)} images; prior scale {size.prior_scales[0]:g}. "
-        f"{cifar10_drawing.training(runs, size)} {cifar10_drawing.seed_bars(runs.seed.nunique())}"
-    )
-    return cifar10_drawing.save(canvas, summary, runs, folder, "figure_11", text)
+FIGURE = _Figure()

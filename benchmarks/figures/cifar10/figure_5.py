@@ -7,50 +7,46 @@ marginal ones, too.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
 
-from benchmarks.figures.cifar10 import figure_4
-from benchmarks.figures.cifar10 import runs as cifar10_runs
-from trainers.sweeps import sweep
-
-SWEEP = cifar10_runs.SWEEP
-
-SIZES = {
-    "quick": cifar10_runs.Size(
-        (dataclasses.replace(cifar10_runs.TINY_100, noise="figure_5"),),
-        num_members=3,
-        seeds=3,
-        prior_scales=(3.0,),
-        width=cifar10_runs.NARROW,
-        num_test=500,
-    ),
-    "standard": cifar10_runs.Size(
-        (dataclasses.replace(cifar10_runs.SMALL_1000, noise="figure_5"),),
-        num_members=10,
-        seeds=5,
-        prior_scales=(10.0,),
-        width=cifar10_runs.NARROW,
-        num_test=1000,
-    ),
-    "paper": cifar10_runs.Size(
-        (cifar10_runs.Problem(50_000, noise="figure_5"),),
-        num_members=10,
-        seeds=5,
-        prior_scales=(0.0, 0.3, 1.0, 3.0, 10.0),
-    ),
-}
-
-prepare = cifar10_runs.prepare
+from benchmarks.figures.cifar10 import base, figure_4, runs
 
 
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
-    """Returns the training of members and the scoring of ensembles."""
-    return cifar10_runs.stages(SIZES[preset], cifar10_runs.bootstrapped_agents(SIZES[preset]))
+class _Figure(figure_4.BootstrapFigure):
+    id, name, place = "F5", "figure_5", (5.2, 5)
+    title = "Figure 5: CIFAR10, uneven label noise"
+    about = "A quarter of the labels of classes 0 to 4 moved to classes 5 to 9; the scale as in figure 4."
+    paper = {
+        "members": "10",
+        "seeds": "5",
+        "training images T": "50,000",
+        "prior scales": "0, 0.3, 1, 3, 10",
+        **base.PAPER,
+    }
+    full_size = "The paper's size: 800 VGG networks on 50,000 images, 400 epochs, on TPUs."
+    presets = {
+        "quick": runs.Size(
+            (dataclasses.replace(runs.TINY_100, noise="figure_5"),),
+            num_members=3,
+            seeds=3,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            num_test=500,
+        ),
+        "standard": runs.Size(
+            (dataclasses.replace(runs.SMALL_1000, noise="figure_5"),),
+            num_members=10,
+            seeds=5,
+            prior_scales=(10.0,),
+            width=runs.NARROW,
+            num_test=1000,
+        ),
+        "paper": runs.Size(
+            (runs.Problem(50_000, noise="figure_5"),),
+            num_members=10,
+            seeds=5,
+            prior_scales=(0.0, 0.3, 1.0, 3.0, 10.0),
+        ),
+    }
 
 
-def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
-    """Writes the figure, its table and the runs behind it; returns what to tell."""
-    title = "Figure 5: CIFAR10 with 25% of the labels of classes 0-4 moved to classes 5-9"
-    return figure_4.draw(SIZES[preset], rows, folder, "figure_5", title)
+FIGURE = _Figure()

@@ -11,11 +11,9 @@ Importing this module does not import TensorFlow; computing runs does.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers.images import cifar10 as cifar10_data
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 from trainers.sweeps import sweep
@@ -174,13 +172,6 @@ def ensembles(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) 
     return found
 
 
-def prepare() -> None:
-    """Makes sure that CIFAR10 is there before any run starts; raises an error that names the ways to get it."""
-    cifar10_data.prepare_cifar10(os.environ.get(functions.DATA_VARIABLE) or None)
-    # Figures are drawn from predictions. Workers inherit this.
-    os.environ.setdefault(functions.KEEP_VARIABLE, "0")
-
-
 def stages(size: Size, agents: Sequence[Agent]) -> list[Callable[[Rows], list[sweep.Run]]]:
     """Returns, for one training set after the other, the training of all members and the scoring of all ensembles."""
 
@@ -251,20 +242,3 @@ SMALL_100 = Problem(100, epochs=20, batch_size=10, learning_rate=2e-2, weight_de
 SMALL_1000 = Problem(1000, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
 PAPER = tuple(Problem(num_train) for num_train in (10, 100, 1000, 50_000))
 NARROW = 1 / 16  # the width of their networks
-
-
-def best_scale(runs: pd.DataFrame, score: str = "nll_joint") -> pd.DataFrame:
-    """Returns, per training set, agent, ensemble size and seed, the row of the prior scale that is best on other seeds.
-
-    The paper takes the scale that is best on the seeds that it shows, which favours agents that have one to choose.
-    With a single seed there is no other, and its own best is taken.
-    """
-    import pandas as pd
-
-    kept = []
-    for _, group in runs.groupby(["num_train", "label", "num_members"], sort=False):
-        for seed in group.seed.unique():
-            others = group[group.seed != seed] if group.seed.nunique() > 1 else group
-            scale = others.groupby("prior_scale")[score].mean().idxmin()
-            kept.append(group[(group.seed == seed) & (group.prior_scale == scale)])
-    return pd.concat(kept)

@@ -8,145 +8,129 @@ its text scales decay otherwise than the public code does, so both are drawn.
 from __future__ import annotations
 
 import functools
-import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures.testbed import drawing as testbed_drawing
-from benchmarks.figures.testbed import runs as testbed_runs
-from benchmarks.figures.testbed import tuning
-from trainers.sweeps import sweep
+from benchmarks import stats
+from benchmarks.figures import panels
+from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.tables import Tables
+from benchmarks.figures.testbed import base, runs
+from benchmarks.figures.testbed.base import P
+from benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP = "figure_7"
+    from trainers.sweeps.runs import Run
+
 INPUT_DIM, TEMPERATURE = 100, 0.01
 SCORE = "kl_joint"
 
 # Prior scales as multiples of 1 / sqrt(rho) = 10; the reference's default is 3.
 SCALES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 # Decay is l2 * d * sqrt(rho) in the public code. The paper's d / sqrt(rho) is 1 / rho = 100 times that.
-DECAYS = {1.0: "weight decay d √ρ (public code)", 100.0: "weight decay d / √ρ (paper's text)"}
-
-SIZES = {
-    "quick": testbed_runs.Size(
-        num_members=10,
-        tuning_members=10,
-        tuning_seeds=0,
-        reporting_seeds=5,
-        data_ratios=(1.0, 100.0),
-        l2_grid=tuple(DECAYS),
-        prior_grid=tuple((scale, "1/sqrt(rho)") for scale in (0.0, 1.0, 3.0, 10.0)),
-        num_batches=300,
-    ),
-    "standard": testbed_runs.Size(
-        num_members=20,
-        tuning_members=20,
-        tuning_seeds=0,
-        reporting_seeds=10,
-        l2_grid=tuple(DECAYS),
-        prior_grid=tuple((scale, "1/sqrt(rho)") for scale in SCALES[:-1]),
-    ),
-    "paper": testbed_runs.Size(
-        num_members=100,
-        tuning_members=100,
-        tuning_seeds=0,
-        reporting_seeds=10,
-        l2_grid=tuple(DECAYS),
-        prior_grid=tuple((scale, "1/sqrt(rho)") for scale in SCALES),
-    ),
-}
-SEEDS_PER_STAGE = 2
+DECAYS = {1.0: "weight decay d √ρ of the public code", 100.0: "weight decay d / √ρ of the paper's text"}
 
 
-def settings(size: testbed_runs.Size) -> list[testbed_runs.Setting]:
-    """Returns the settings of the figure."""
-    return [testbed_runs.Setting(INPUT_DIM, ratio, TEMPERATURE) for ratio in size.data_ratios]
-
-
-def reporting_runs(size: testbed_runs.Size, seeds: range) -> list[sweep.Run]:
-    """Returns all scales and both decays on some seeds."""
-    agents = testbed_runs.grid(["ensemble-p"], size)
-    return testbed_runs.make_runs(settings(size), {setting.id: agents for setting in settings(size)}, seeds, size)
-
-
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
-    """Returns all scales and both decays on the reporting seeds, some seeds at a time. Nothing is tuned."""
-    size = SIZES[preset]
-
-    def piece(seeds: range, rows: Sequence[dict[str, Any]]) -> list[sweep.Run]:
-        return reporting_runs(size, seeds)
-
-    return [functools.partial(piece, seeds) for seeds in size.reporting_pieces(SEEDS_PER_STAGE)]
-
-
-def summarise(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns, per decay, T and scale, the normalised joint KL and its difference from the best scale."""
-    import pandas as pd
-
-    from benchmarks import stats as statistics
-
-    lines = []
-    for _, rows in table.groupby(["l2", "data_ratio"]):
-        l2, ratio = float(rows.l2.iloc[0]), float(rows.data_ratio.iloc[0])
-        seeds = statistics.by_seed(rows, SCORE, columns="prior_scale")
-        best = seeds.mean().idxmin()
-        for scale in seeds:
-            interval = statistics.mean_interval(seeds[scale])
-            behind = statistics.paired_difference(seeds[scale], seeds[best])
-            lines.append(
-                {
-                    "l2": l2,
-                    "num_train": round(INPUT_DIM * ratio),
-                    "prior_scale": scale / TEMPERATURE**0.5,
-                    **vars(interval),
-                    "behind_best": behind.estimate,
-                    "behind_low": behind.low,
-                    "behind_high": behind.high,
-                    "best": scale == best,
-                }
-            )
-    return pd.DataFrame(lines)
-
-
-def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
-    """Writes the figure and its tables; returns what to tell."""
-    from benchmarks.figures.testbed import figure_2
-
-    size = SIZES[preset]
-    raw = testbed_drawing.reporting_rows(rows, reporting_runs(size, size.seeds_to_report))
-    summary = summarise(tuning.normalise(raw))
-    canvas, axes = testbed_drawing.make_figure(2, 10.5, 4.8, sharey=True)
-    scales, counts = sorted(set(summary.prior_scale)), sorted(set(summary.num_train))
-    for axis, (l2, label) in zip(axes, DECAYS.items(), strict=True):
-        for count, colour in zip(counts, ("tab:blue", "tab:green", "tab:orange", "tab:red"), strict=False):
-            mine = summary[(summary.num_train == count) & (summary.l2 == l2)]
-            places = [scales.index(scale) for scale in mine.prior_scale]
-            testbed_drawing.curve(axis, places, mine, colour, label=f"T = {count:,}")
-        axis.axhline(1.0, color="black", ls=":", lw=1.5, label="uniform agent")
-        axis.set_xticks(range(len(scales)), [f"{scale:g}" for scale in scales])
-        axis.set(xlabel="scale of the prior functions (0: none)")
-        axis.set_title(label, fontsize=10)
-    axes[0].set(ylabel="joint KL / joint KL of the uniform agent")
-    axes[0].set_ylim(bottom=0.0)
-    axes[1].legend(frameon=False, fontsize=9)
-    canvas.suptitle("Figure 7: ensemble-p against the scale of its prior functions")
-    testbed_drawing.caption(
-        canvas,
-        f"d = {INPUT_DIM}, temperature ρ = {TEMPERATURE:g}, {summary['count'].max()} seeds, {size.num_members} "
-        "members; joint KL of τ = 10 labels, dyadic. Bars: 95% bootstrap intervals over seeds.",
+def _size(**options: Any) -> runs.Size:
+    scales = options.pop("scales")
+    priors = tuple((scale, "1/sqrt(rho)") for scale in scales)
+    return runs.Size(
+        tuning_members=options["num_members"], tuning_seeds=0, l2_grid=tuple(DECAYS), prior_grid=priors, **options
     )
-    tables = {"figure_7": summary, "figure_7_runs": figure_2.slim(raw)}
-    return [*testbed_drawing.save(canvas, tables, folder, "figure_7"), *_told(summary)]
 
 
-def _told(summary: pd.DataFrame) -> list[str]:
-    lines = []
-    for (l2, count), rows in summary.groupby(["l2", "num_train"]):
-        best, zero = rows[rows.best].iloc[0], rows[rows.prior_scale == 0.0].iloc[0]
-        lines.append(
-            f"l2 = {l2:g}, T = {count}: scale 0 at {zero.estimate:.3f} of the uniform agent, best scale "
-            f"{best.prior_scale:g} at {best.estimate:.3f}"
+class _Figure(base.TestbedFigure):
+    id, name, sweep, place = "F7", "figure_7", "figure_7", (5.1, 7)
+    title = "Figure 7: the scale of the prior functions"
+    about = (
+        "Neural Testbed, d = 100, temperature 0.01: ensemble-p against the scale of its prior, by training examples."
+    )
+    paper = {
+        "members": "100",
+        "reported seeds": "10",
+        "input dimensions d": "100",
+        "T / d": "1, 10, 100, 1,000",
+        "temperatures": "0.01",
+        "prior scales": NOT_STATED,
+    }
+    full_size = "The paper's size: 14 agents x 4 settings x 10 seeds, with 100 members and T up to 100,000."
+    seeds_per_stage = 2
+    presets = {
+        "quick": _size(
+            num_members=10,
+            reporting_seeds=5,
+            data_ratios=(1.0, 100.0),
+            scales=(0.0, 1.0, 3.0, 10.0),
+            num_batches=300,
+        ),
+        "standard": _size(num_members=20, reporting_seeds=10, scales=SCALES[:-1]),
+        "paper": _size(num_members=100, reporting_seeds=10, scales=SCALES),
+    }
+
+    def _runs(self, size: runs.Size, seeds: range) -> list[Run]:
+        """All scales and both decays on some seeds."""
+        mine = [runs.Setting(INPUT_DIM, ratio, TEMPERATURE) for ratio in size.data_ratios]
+        agents = runs.grid([P], size)
+        return runs.make_runs(mine, {setting.id: agents for setting in mine}, seeds, size)
+
+    def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns all scales and both decays on the reporting seeds, some seeds at a time. Nothing is tuned."""
+
+        def piece(seeds: range, rows: Rows) -> list[Run]:
+            return self._runs(size, seeds)
+
+        return [functools.partial(piece, seeds) for seeds in size.reporting_pieces(self.seeds_per_stage)]
+
+    def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns the runs."""
+        return {"figure_7_runs": base.slim(base.rows_of(rows, self._runs(size, size.seeds_to_report)))}
+
+    def series_names(self, table: pd.DataFrame) -> list[str]:
+        """Names the prior's scale and the weight decay instead of the agent, which is one."""
+        return [f"scale {row.prior_scale:g}/√ρ, decay x {row.l2:g}" for row in table.itertuples()]
+
+    def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
+        """Returns the joint KL against the prior's scale, a line per T, for either weight decay."""
+        scales = sorted(set(table.prior_scale))
+        shown = tuple(f"{scale / TEMPERATURE**0.5:g}" for scale in scales)
+        made = []
+        for l2, how in DECAYS.items():
+            lines = []
+            for count, rows in table[table.l2 == l2].groupby("num_train"):
+                seeds = stats.by_seed(rows, SCORE, columns="prior_scale")
+                points = [
+                    panels.point(scales.index(scale), stats.mean_interval(found))
+                    for scale, found in seeds.items()
+                    if len(found)
+                ]
+                lines.append(panels.Series(f"T = {count:,}", tuple(points)))
+            made.append(
+                panels.Panel(
+                    how,
+                    "joint KL / uniform guess",
+                    tuple(lines),
+                    kind="lines",
+                    x_label="prior scale (0: no prior functions)",
+                    places=shown,
+                    reference=1.0,
+                    reference_name="uniform guess",
+                )
+            )
+        return made
+
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns sizes, seeds, settings and the scales."""
+        table = tables.of(self)
+        return {**super().used(tables), "prior scales": listing(table.prior_scale / table.temperature**0.5)}
+
+    def caption(self, tables: Tables) -> str:
+        """Returns what stands below the picture."""
+        return (
+            f"ensemble-p, d = {INPUT_DIM}, temperature ρ = {TEMPERATURE:g}; joint KL of 10 labels, dyadic. "
+            f"{self.seeds_and_members(tables)}"
         )
-    return lines
+
+
+FIGURE = _Figure()

@@ -1,6 +1,6 @@
 """Chooses hyper-parameters from a table of runs: the best per setting, and one for all settings.
 
-The table has a row per (setting, agent, hyper-parameters, seed). Scores are normalised by the uniform agent's score of
+The table has a row per (setting, agent, hyper-parameters, seed). Scores are normalized by the uniform agent's score of
 their setting before they are averaged over settings, so that every setting counts alike; lower is better.
 """
 
@@ -36,7 +36,7 @@ def setting_ids(table: pd.DataFrame) -> list[str]:
     return [testbed_runs.Setting(int(row[0]), *map(float, row[1:])).id for row in values]
 
 
-def normalise(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marginal")) -> pd.DataFrame:
+def normalize(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marginal")) -> pd.DataFrame:
     """Returns the rows of agents with scores divided by the uniform agent's mean over seeds in their setting.
 
     A `setting` column is added and the uniform agent's own rows are left out.
@@ -72,7 +72,7 @@ def choose(
             f"Expected all {len(wanted)} runs of the tuning grid. Received: {len(table)}; the others have not been "
             "computed or have failed"
         )
-    table = normalise(table)
+    table = normalize(table)
     table = table[table.agent.isin(names)]
     means = table.groupby(["agent", "setting", *SETTING, *HYPER], as_index=False, sort=False).agg(
         kl_joint=("kl_joint", "mean"), kl_marginal=("kl_marginal", "mean"), seeds=("seed", "nunique")

@@ -1,0 +1,46 @@
+"""Claims about the bandit: section 6 and appendix E."""
+
+from __future__ import annotations
+
+from benchmarks.claims.base import LOWER, LOWER_RULE, Claim, Region
+from benchmarks.claims.tests import Pair, Regret
+from benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "F6-n",
+        "F6",
+        "section 6, figure 6",
+        "Thompson sampling with ensemble-n is far worst: it has more than twice the regret of p and of bp.",
+        Regret("F6", (Pair(N, P, Region(low=1.0)), Pair(N, BP, Region(low=1.0)))),
+        "the interval of both relative differences at the last step lies above +100%",
+        "parts of the problems",
+    ),
+    Claim(
+        "F6-bp",
+        "F6",
+        "section 6, figure 6",
+        "Bootstrapping makes better decisions: ensemble-bp has less regret than a tuned ensemble-p.",
+        Regret("F6", (Pair(BP, P, LOWER),)),
+        "at the last step " + LOWER_RULE,
+        "parts of the problems",
+    ),
+    Claim(
+        "F12-weighted",
+        "F12",
+        "appendix E, figure 12",
+        "Weighting data by their noise improves ensemble-p.",
+        Regret("F12", (Pair(WEIGHTED, P, LOWER),)),
+        "at the last step " + LOWER_RULE,
+        "parts of the problems",
+    ),
+    Claim(
+        "F12-bp",
+        "F12",
+        "appendix E, figure 12",
+        "Even against a weighted ensemble-p, ensemble-bp has the least regret.",
+        Regret("F12", (Pair(BP, WEIGHTED, LOWER),)),
+        "at the last step " + LOWER_RULE,
+        "parts of the problems",
+    ),
+)

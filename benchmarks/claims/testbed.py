@@ -1,0 +1,149 @@
+"""Claims about the Neural Testbed: section 5.1 and appendix C."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, LOWER, LOWER_RULE, MUCH_LOWER, MUCH_RULE, Claim, Region
+from benchmarks.claims.tests import Agents, GainAlong, Pair, PriorScale, Several
+from benchmarks.figures.testbed.base import BP, MLP, N, P
+from benchmarks.figures.testbed.figure_1 import GLOBAL, PER_SETTING
+
+_PER_SETTING, _GLOBAL = ({"tuning": name} for name in (PER_SETTING, GLOBAL))
+
+
+def _agents(figure: str, score: str, *pairs: Pair, where: Mapping[str, str] | None = None) -> Agents:
+    return Agents(figure, (score,), pairs, where=where or {})
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "F1-marginal",
+        "F1",
+        "section 5.1, figure 1",
+        "Marginal predictions do not tell the agents apart: no ensemble differs from a single mlp, tuned either way.",
+        Several(
+            tuple(
+                _agents("F1", "kl_marginal", *(Pair(agent, MLP, ALIKE) for agent in (N, P, BP)), where=where)
+                for where in (_PER_SETTING, _GLOBAL)
+            )
+        ),
+        ALIKE_RULE,
+        directional=False,
+    ),
+    Claim(
+        "F1-n",
+        "F1",
+        "section 5.1, figure 1",
+        "On joint predictions ensemble-n is better than a single mlp, tuned per setting.",
+        _agents("F1", "kl_joint", Pair(N, MLP, LOWER), where=_PER_SETTING),
+        LOWER_RULE,
+    ),
+    Claim(
+        "F1-p",
+        "F1",
+        "section 5.1, figure 1",
+        "On joint predictions prior functions help much: ensemble-p is much better than ensemble-n, tuned per setting.",
+        _agents("F1", "kl_joint", Pair(P, N, MUCH_LOWER), where=_PER_SETTING),
+        MUCH_RULE,
+    ),
+    Claim(
+        "F1-bp-tuned",
+        "F1",
+        "section 5.1, figure 1",
+        "With even noise and tuning per setting, bootstrapping changes little: ensemble-bp is about as good as "
+        "ensemble-p on joint predictions.",
+        _agents("F1", "kl_joint", Pair(BP, P, ALIKE), where=_PER_SETTING),
+        ALIKE_RULE,
+        directional=False,
+    ),
+    Claim(
+        "F1-bp-global",
+        "F1",
+        "section 5.1, figure 1",
+        "Where one choice of hyper-parameters has to do for all settings, ensemble-bp has the best joint predictions.",
+        _agents("F1", "kl_joint", *(Pair(BP, agent, LOWER) for agent in (MLP, N, P)), where=_GLOBAL),
+        "the interval of the relative difference from every other agent lies below 0",
+    ),
+    Claim(
+        "F2-marginal",
+        "F2",
+        "section 5.1, figures 2 and 8",
+        "With uneven noise (a quarter of one class mislabelled) marginal predictions of n, p and bp are alike.",
+        _agents("F2", "kl_marginal", Pair(P, N, ALIKE), Pair(BP, P, ALIKE)),
+        ALIKE_RULE,
+        directional=False,
+    ),
+    Claim(
+        "F8-p",
+        "F2",
+        "appendix C.2, figure 8",
+        "With uneven noise ensemble-p has much better joint predictions than ensemble-n.",
+        _agents("F2", "kl_joint", Pair(P, N, MUCH_LOWER)),
+        MUCH_RULE,
+    ),
+    Claim(
+        "F2-bp",
+        "F2",
+        "section 5.1, figures 2 and 8",
+        "With uneven noise bootstrapping adds to priors: ensemble-bp has better joint predictions than ensemble-p.",
+        _agents("F2", "kl_joint", Pair(BP, P, LOWER)),
+        LOWER_RULE,
+    ),
+    Claim(
+        "F9-few",
+        "F9",
+        "appendix C.2, figure 9",
+        "Bootstrapping gains more where data are neither few nor many: more at a middle T than at the smallest.",
+        GainAlong("F9", "kl_joint", BP, P, "data_ratio", "middle", "smallest", HIGHER),
+        "the interval of the difference of gains lies above 0",
+    ),
+    Claim(
+        "F9-many",
+        "F9",
+        "appendix C.2, figure 9",
+        "With many data the posterior concentrates and the gain of bootstrapping fades: more at a middle T than at the "
+        "largest.",
+        GainAlong("F9", "kl_joint", BP, P, "data_ratio", "middle", "largest", HIGHER),
+        "the interval of the difference of gains lies above 0",
+    ),
+    Claim(
+        "F7-depends",
+        "F7",
+        "appendix C.2, figure 7",
+        "The scale of the prior functions matters: at about the right scale joint predictions are much better than "
+        "without.",
+        PriorScale("depends", MUCH_LOWER),
+        MUCH_RULE,
+        directional=False,
+    ),
+    Claim(
+        "F7-flat",
+        "F7",
+        "appendix C.2, figure 7",
+        "Around the right scale performance is flat: a third or three times the scale loses little.",
+        PriorScale("flat", Region(high=0.25)),
+        "less than a quarter of the prior's gain is lost at either",
+        directional=False,
+    ),
+    Claim(
+        "F7-zero-text",
+        "F7",
+        "appendix C.2, figure 7",
+        "Without prior functions and with few data the ensemble is close to a uniform guess, with the weight decay of "
+        "the paper's text.",
+        PriorScale("zero is uniform", ALIKE, l2=100.0),
+        "the interval of the relative difference from the uniform agent lies within ±10%",
+        directional=False,
+    ),
+    Claim(
+        "F7-zero-code",
+        "F7",
+        "appendix C.2, figure 7",
+        "Without prior functions and with few data the ensemble is close to a uniform guess, with the weight decay of "
+        "the public code.",
+        PriorScale("zero is uniform", ALIKE, l2=1.0),
+        "the interval of the relative difference from the uniform agent lies within ±10%",
+        directional=False,
+    ),
+)

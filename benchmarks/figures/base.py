@@ -1,0 +1,182 @@
+"""What a figure is: runs in stages, the tables that are kept of them, one table that is shown, and panels of it.
+
+    rows of runs  ->  collect: CSV files  ->  table: one row per (setting, seed, agent)  ->  panels  ->  pictures
+                                                                                        ->  claims, through `stats`
+
+A figure is one module with a `FIGURE`; `registry` finds it. The tables are read back from the CSV files before anything
+is drawn, so that a picture, its caption, the claims and the report are made of the very same numbers.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from benchmarks import stats
+from benchmarks.figures import panels as panels_lib
+from benchmarks.figures.tables import Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainers.sweeps.runs import Run
+
+PRESETS = ("quick", "standard", "paper")
+NOT_STATED = "not stated"
+
+Rows = Sequence[dict[str, Any]]
+Stage = Callable[[Rows], "list[Run]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting: the paper's and the one used."""
+
+    name: str
+    paper: str
+    used: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the paper states another one."""
+        return self.paper not in (NOT_STATED, self.used)
+
+
+class Figure(abc.ABC):
+    """A figure. A subclass names it and fills in how it is computed and what it shows."""
+
+    id: ClassVar[str]  # such as "F2": by this claims and `--only` name it
+    name: ClassVar[str]  # such as "figure_2": its files and its place on the command line
+    part: ClassVar[str]  # the folder of its tables within a results folder
+    place: ClassVar[tuple[float, ...]]  # its order in the report
+    title: ClassVar[str]
+    about: ClassVar[str]
+    paper: ClassVar[Mapping[str, str]]  # the paper's settings, by their names
+    full_size: ClassVar[str]  # a sentence about the size of the paper's experiment
+    sweep: ClassVar[str]  # names the folder of its runs; figures that share runs share it
+    presets: ClassVar[Mapping[str, Any]]  # by name: how large; what `stages` and `collect` take
+    pairs: ClassVar[Sequence[tuple[str, str]]] = ()  # agents whose differences are told beside the figure
+    scores: ClassVar[Mapping[str, str]] = {}  # columns of the table that are scores, with their names
+    same_runs_as: ClassVar[str] = ""  # the id of the figure whose runs it shows in another way
+    needs_images: ClassVar[bool] = False  # whether its runs read CIFAR10
+
+    @abc.abstractmethod
+    def stages(self, size: Any, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns functions from the rows so far to runs: each stage is complete before the next is asked.
+
+        Args:
+            size: one of `presets`, or another of its kind.
+            context: where things are on the machines that run them, such as `store` and `data`.
+        """
+
+    @abc.abstractmethod
+    def collect(self, size: Any, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns the tables to keep, by the names of their CSV files, from rows of complete runs."""
+
+    @abc.abstractmethod
+    def table(self, tables: Tables) -> pd.DataFrame:
+        """Returns the one table of the figure, from what `collect` kept."""
+
+    @abc.abstractmethod
+    def panels(self, table: pd.DataFrame) -> list[panels_lib.Panel]:
+        """Returns what the figure shows of its table."""
+
+    @abc.abstractmethod
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns the settings of a results folder, by the names that `paper` has."""
+
+    @abc.abstractmethod
+    def caption(self, tables: Tables) -> str:
+        """Returns what stands below the picture: what was averaged, how large, what the intervals are."""
+
+    def chosen(self, tables: Tables) -> panels_lib.TextTable | None:
+        """Returns the hyper-parameters that were chosen for the figure, if it has any."""
+        return None
+
+    def prepare(self, context: Mapping[str, Any]) -> None:  # noqa: B027 - most figures need nothing.
+        """Makes sure of what runs need beside their configurations, such as a data set, before any run starts."""
+
+    def series_names(self, table: pd.DataFrame) -> list[str]:
+        """Returns a name for every row where all are compared: one row per name, setting and seed."""
+        return [str(agent) for agent in table.agent]
+
+    def command(self, preset: str, output: str) -> str:
+        """Returns the command that makes the figure, in a results folder whose name is quoted for a shell."""
+        folders = f"--output {output}/sweep --figures-to {output}/{self.part}"
+        return f"tf-ensembles sweep run {self.name} --preset {preset} {folders}"
+
+    def sweep_folder(self, preset: str) -> str:
+        """Returns the folder of its runs, within that of all sweeps."""
+        return f"{self.sweep}-{preset}"
+
+    def settings(self, tables: Tables) -> tuple[Setting, ...]:
+        """Returns the paper's settings beside those of a results folder."""
+        used = self.used(tables)
+        return tuple(Setting(name, value, used.get(name, "not recorded")) for name, value in self.paper.items())
+
+    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
+        """Returns the relative difference of each pair and score, with the score's name: what claims compute, too."""
+        found = []
+        for score, name in self.scores.items():
+            for first, second in self.pairs:
+                if {first, second} <= set(table.agent):
+                    values = stats.paired(table, score, first, second)
+                    found.append((name, f"{first} against {second}", stats.relative_difference(*values)))
+        return found
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Figure) and other.id == self.id
+
+
+def write(figure: Figure, size: Any, rows: Rows, folder: pathlib.Path) -> list[str]:
+    """Writes the tables of a figure into the folder of its part, and draws it; returns what to tell, line by line."""
+    from tf_ensembles import files
+
+    lines = []
+    for name, kept in figure.collect(size, rows).items():
+        with files.atomic_path(folder / f"{name}.csv") as path:
+            kept.to_csv(path, index=False, float_format="%.9g")
+        lines.append(f"wrote {folder / name}.csv")
+    return lines + draw(figure, Tables(folder, figure.part), folder)
+
+
+def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:
+    """Draws a figure from its kept tables, writes what it shows as a table; returns what to tell, line by line."""
+    from benchmarks import style
+    from benchmarks.figures import drawing
+    from tf_ensembles import files
+
+    table = tables.of(figure)
+    shown = figure.panels(table)
+    differences = figure.differences(table)
+    with files.atomic_path(folder / f"{figure.name}.csv") as path:
+        summary(shown, differences).to_csv(path, index=False, float_format="%.6g")
+    written = style.save(drawing.draw(shown, figure.title, figure.caption(tables)), folder / figure.name)
+    lines = [f"wrote {path}" for path in (folder / f"{figure.name}.csv", *written)]
+    for score, pair, interval in differences:
+        values = f"{interval.estimate:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
+        lines.append(f"{score}: {pair} {values}, n = {interval.count}: {stats.direction(interval)}")
+    return lines
+
+
+def summary(shown: Sequence[panels_lib.Panel], differences: Sequence[tuple[str, str, stats.Interval]]) -> pd.DataFrame:
+    """Returns what a figure shows as a table: a row per point of its panels and per difference of agents."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for panel in shown:
+        for series in panel.series:
+            for one in series.points:
+                x: Any = "" if panel.kind == "bars" else panel.places[int(one.x)] if panel.places else one.x
+                about = {"panel": panel.title, "series": series.name, "x": x}
+                rows.append(about | {"estimate": one.y, "low": one.low, "high": one.high, "count": one.count})
+    for score, pair, interval in differences:
+        about = {"panel": f"{score}, relative difference", "series": pair, "x": ""}
+        rows.append(about | vars(interval) | {"verdict": stats.direction(interval)})
+    return pd.DataFrame(rows)

@@ -1,0 +1,96 @@
+"""Draws panels by Matplotlib, for pictures in documents. `report.svg` draws the same panels for the report."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import style
+
+if TYPE_CHECKING:
+    from benchmarks.figures.panels import Panel, Series
+
+_COLUMNS = 4  # of panels in a row, at most
+
+
+def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
+    """Returns a Matplotlib figure of the panels, with a title above and a caption below."""
+    from matplotlib import figure
+
+    columns = min(len(panels), _COLUMNS) if len(panels) != 6 else 3
+    rows = math.ceil(len(panels) / columns)
+    width = {1: 6.5, 2: 9.5, 3: 12.0}.get(columns, 13.5)
+    canvas = figure.Figure(figsize=(width, 3.6 * rows + 0.9), layout="constrained")
+    axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for axis, panel in zip(axes, panels, strict=False):
+        axis.grid(alpha=0.3)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        (_bars if panel.kind == "bars" else _lines)(axis, panel)
+        if panel.reference is not None:
+            name = panel.reference_name if panel.kind == "lines" else None
+            axis.axhline(panel.reference, color="black", ls=":", lw=1.2, label=name or None)
+        axis.set_ylabel(panel.y_label)
+        axis.set_title(textwrap.fill(panel.title, int(90 / columns) + 12), fontsize=10)
+        _legend(axis, panel)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    canvas.suptitle(title)
+    canvas.supxlabel(textwrap.fill(caption, int(width * 15.5)), fontsize=8, x=0.01, ha="left")
+    return canvas
+
+
+def _legend(axis: Any, panel: Panel) -> None:
+    if panel.kind == "lines" and (len(panel.series) > 1 or panel.reference_name):
+        axis.legend(frameon=False, fontsize=8)
+
+
+def _bars(axis: Any, panel: Panel) -> None:
+    names = [series.name for series in panel.series]
+    for place, series in enumerate(panel.series):
+        (one,) = series.points
+        axis.bar(place, one.y, 0.7, color=style.LIGHT[style.color_number(series.name, names)])
+        _whiskers(axis, series, [place], "black")
+        # Inside the bar, because differences are small beside the whole.
+        axis.text(
+            place, 0.04, f"{one.y:.3f}", ha="center", fontsize=9, transform=axis.get_xaxis_transform(),
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
+    short = [name.removeprefix("ensemble-") for name in names]
+    axis.set_xticks(range(len(names)), short, fontsize=9)
+
+
+def _lines(axis: Any, panel: Panel) -> None:
+    names = [series.name for series in panel.series]
+    for index, series in enumerate(panel.series):
+        number = style.color_number(series.name, names)
+        look = {"color": style.LIGHT[number], "label": series.name}
+        shown = [one for one in series.points if math.isfinite(one.y) and (one.y > 0 or not panel.log_y)]
+        # A little apart, so that intervals at one place do not hide each other.
+        shift = index - (len(panel.series) - 1) / 2
+        if panel.band:
+            xs = [one.x for one in shown]
+            axis.plot(xs, [one.y for one in shown], **look)
+            ends = [[getattr(one, end) for one in shown] for end in ("low", "high")]
+            axis.fill_between(xs, *ends, color=style.LIGHT[number], alpha=0.25, lw=0)
+            continue
+        xs = [one.x * 1.03**shift if panel.log_x else one.x + (0.04 * shift if panel.places else 0.0) for one in shown]
+        line = (0, style.DASHES[number]) if style.DASHES[number] else "-"
+        axis.plot(xs, [one.y for one in shown], marker=style.MARKERS[number], ms=4, ls=line, **look)
+        _whiskers(axis, series, xs, style.LIGHT[number], shown)
+    axis.set_xlabel(panel.x_label)
+    if panel.log_x:
+        axis.set_xscale("log")
+    if panel.log_y:
+        axis.set_yscale("log")
+    if panel.places:
+        axis.set_xticks(range(len(panel.places)), panel.places)
+
+
+def _whiskers(axis: Any, series: Series, xs: Sequence[float], color: str, shown: Any = None) -> None:
+    for x, one in zip(xs, series.points if shown is None else shown, strict=True):
+        if not math.isnan(one.low):
+            ends = [[max(0.0, one.y - one.low)], [max(0.0, one.high - one.y)]]
+            axis.errorbar([x], [one.y], ends, color=color, capsize=3, lw=1, fmt="none")

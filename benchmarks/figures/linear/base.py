@@ -1,0 +1,87 @@
+"""What the figures of Bayesian linear regression share: one stage of runs, one kept table, means over problems."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from benchmarks import stats
+from benchmarks.figures import base, panels
+from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.linear import runs
+from benchmarks.figures.tables import Tables
+from benchmarks.stats import NoDataError
+from benchmarks.style import listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainers.sweeps.runs import Run
+
+
+class LinearFigure(base.Figure):
+    """A figure of Bayesian linear regression: a row of its table is a mean over problems."""
+
+    part, sweep, presets = "linear", runs.SWEEP, runs.PRESETS
+    kept: ClassVar[str]  # the name of its table
+    columns: ClassVar[Sequence[str]]  # of its table
+    paper: ClassVar[Mapping[str, str]] = {"problems per setting": NOT_STATED}
+    full_size = "The paper proves these statements and shows no experiment."
+
+    @abc.abstractmethod
+    def runs_of(self, size: runs.Size) -> list[Run]:
+        """Returns the runs."""
+
+    def command(self, preset: str, output: str) -> str:
+        """Returns the command that makes all the linear figures."""
+        return f"tf-ensembles linear --preset {preset} --output {output}/linear"
+
+    def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns one stage of all runs."""
+        return [lambda rows: self.runs_of(size)]
+
+    def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns a row per run, in the order of the plan."""
+        import pandas as pd
+
+        found = {row["hash"]: row for row in rows}
+        planned = [found[run.hash] for run in self.runs_of(size) if run.hash in found]
+        if not planned:
+            raise NoDataError(f"Expected rows of {self.name}; 'sweep run {self.name}' computes them. Received: none")
+        return {self.kept: pd.DataFrame(planned)[list(self.columns)]}
+
+    def table(self, tables: Tables) -> pd.DataFrame:
+        """Returns the kept table."""
+        return tables.read(f"linear/{self.kept}.csv", [name for name in self.columns if name != "problems"])
+
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns the number of problems."""
+        table = tables.of(self)
+        return {"problems per setting": listing(table.problems)} if "problems" in table else {}
+
+    def problems(self, tables: Tables) -> str:
+        """Says in a caption what the intervals are."""
+        used = self.used(tables)
+        over = f" over {used['problems per setting']} problems" if used else " over problems"
+        return f"Means{over}; intervals: 95%."
+
+
+def kl_series(rows: pd.DataFrame, column: str, name: str) -> panels.Series:
+    """A line of mean KLs along a column; infinite ones cannot be drawn."""
+    import numpy as np
+
+    rows = rows[np.isfinite(rows.kl)].sort_values(column)
+    counts = rows.problems if "problems" in rows else [0] * len(rows)
+    values = zip(rows[column], rows.kl, rows.kl_error, counts, strict=True)
+    return panels.Series(
+        name, tuple(panels.point(x, stats.normal_interval(kl, error, n)) for x, kl, error, n in values)
+    )
+
+
+def known_line(rows: pd.DataFrame, column: str, value: str, name: str) -> panels.Series:
+    """A line of values without sampling error along a column."""
+    rows = rows.sort_values(column)
+    return panels.Series(
+        name, tuple(panels.Point(float(x), float(y)) for x, y in zip(rows[column], rows[value], strict=True))
+    )

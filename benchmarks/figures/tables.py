@@ -1,0 +1,84 @@
+"""Reads the tables that figures are drawn from and claims are judged by, in one shape whatever experiment made them.
+
+A results folder holds `linear/`, `testbed/`, `bandit/` and `cifar10/` with CSV files, as `tf-ensembles reproduce`
+writes them and as `benchmarks/results` keeps them. Rows whose scores are missing or infinite are left out: their seeds
+are then not complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchmarks.stats import NoDataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmarks.figures.base import Figure
+
+PARTS = ("linear", "testbed", "bandit", "cifar10")
+
+
+class Tables:
+    """The tables of a results folder, each read once."""
+
+    def __init__(self, folder: str | os.PathLike[str], part: str | None = None):
+        """Expects the folder to exist; what is in it is found when it is asked for.
+
+        Args:
+            folder: the results folder.
+            part: where the folder is that of one part alone, such as `testbed`, rather than of all of them.
+        """
+        self.folder, self._part = pathlib.Path(folder), part
+        if part is None and not any((self.folder / name).is_dir() for name in PARTS):
+            raise ValueError(f"Expected a folder with results of 'tf-ensembles reproduce'. Received: {folder}")
+        self._read = functools.lru_cache(maxsize=None)(self._read_file)
+        self.of = functools.lru_cache(maxsize=None)(self._figure_table)
+
+    def _path(self, name: str) -> pathlib.Path:
+        if self._part is None:
+            return self.folder / name
+        part, _, rest = name.partition("/")
+        return self.folder / (rest if part == self._part else name)
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there, by its path within a results folder."""
+        return self._path(name).is_file()
+
+    def read(self, name: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+        """Returns a CSV file; raises where it is missing or lacks columns."""
+        table = self._read(name)
+        missing = [column for column in columns if column not in table]
+        if missing:
+            raise ValueError(
+                f"Expected {name} to have columns {', '.join(missing)}. Received: {', '.join(map(str, table))}"
+            )
+        return table
+
+    def _read_file(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        if not self.has(name):
+            raise NoDataError(f"{name} is not there")
+        return pd.read_csv(self._path(name))
+
+    def _figure_table(self, figure: Figure) -> pd.DataFrame:
+        """Returns the table of a figure; raises where the folder has no usable rows of it. `of` remembers it."""
+        table = figure.table(self)
+        if table.empty:
+            raise NoDataError(f"no usable rows of {figure.name}")
+        return table
+
+
+def finite(table: pd.DataFrame, scores: Sequence[str]) -> pd.DataFrame:
+    """Returns the rows whose scores are finite numbers; a cell that is no number counts as none."""
+    import numpy as np
+    import pandas as pd
+
+    numbers = table[list(scores)].apply(pd.to_numeric, errors="coerce")
+    kept = np.isfinite(numbers.to_numpy(float)).all(axis=1)
+    return table.assign(**{score: numbers[score] for score in scores})[kept]

@@ -1,0 +1,169 @@
+"""What the figures on the Neural Testbed share: scores over the uniform agent's, tuning, settings, captions."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from benchmarks.figures import base, panels
+from benchmarks.figures.base import Rows, Stage
+from benchmarks.figures.tables import Tables, finite
+from benchmarks.figures.testbed import runs, tuning
+from benchmarks.stats import NoDataError
+from benchmarks.style import listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainers.sweeps.runs import Run
+
+N, P, BP, MLP = "ensemble-n", "ensemble-p", "ensemble-bp", "mlp"
+SCORES = {"kl_marginal": "marginal KL", "kl_joint": "joint KL of 10 labels"}
+RELATIVE = "relative to a uniform guess"
+
+_KEPT = ["kl_marginal", "kl_marginal_error", "kl_joint", "kl_joint_error", "accuracy", "ece", "wall_seconds"]
+
+
+class TestbedFigure(base.Figure):
+    """A figure on the Neural Testbed: a row of its table has scores divided by the uniform agent's in the setting."""
+
+    part = "testbed"
+    scores = SCORES
+
+    def normalized(self, tables: Tables, name: str) -> pd.DataFrame:
+        """Returns a kept table of runs with scores over the uniform agent's and a `setting` column."""
+        columns = (*tuning.SETTING, *tuning.HYPER, "agent", "seed", *SCORES)
+        table = tuning.normalize(finite(tables.read(f"testbed/{name}.csv", columns), list(SCORES)))
+        return table.assign(num_train=(table.input_dim * table.data_ratio).round().astype(int))
+
+    def table(self, tables: Tables) -> pd.DataFrame:
+        """Returns the runs of the reporting seeds."""
+        return self.normalized(tables, f"{self.name}_runs")
+
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns sizes, seeds and settings."""
+        table = tables.of(self)
+        return {
+            "members": listing(table[table.agent != MLP].num_members),
+            "reported seeds": f"{_complete_seeds(table)}",
+            "input dimensions d": listing(table.input_dim),
+            "T / d": listing(table.data_ratio),
+            "temperatures": listing(table.temperature),
+        }
+
+    def seeds_and_members(self, tables: Tables) -> str:
+        """Says in a caption how many seeds and members there are and what the intervals are."""
+        used = self.used(tables)
+        return (
+            f"{used['reported seeds']} seeds; {used['members']} members. Intervals: 95%, over seeds, the same problems "
+            "for all agents."
+        )
+
+
+class TunedFigure(TestbedFigure):
+    """A figure whose agents have hyper-parameters chosen on seeds that it does not report."""
+
+    agents: ClassVar[Sequence[str]]
+    grid: ClassVar[str]  # the name of the table of all hyper-parameters that were tried
+    flags: ClassVar[Mapping[str, str]] = {"best_in_setting": "per setting"}  # columns of it that say what was chosen
+    seeds_per_stage: ClassVar[int] = 5
+
+    @abc.abstractmethod
+    def settings_of(self, size: runs.Size) -> list[runs.Setting]:
+        """Returns the kinds of problems."""
+
+    def chosen_agents(self, choice: tuning.Choice, setting: runs.Setting) -> list[runs.Agent]:
+        """Returns the agents that are reported in a setting."""
+        return [choice.per_setting[setting.id, name] for name in self.agents]
+
+    def tuning_runs(self, size: runs.Size) -> list[Run]:
+        """Returns the grid of hyper-parameters on the tuning seeds."""
+        mine, agents = self.settings_of(size), runs.grid(self.agents, size)
+        return runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
+
+    def reporting_runs(self, size: runs.Size, choice: tuning.Choice, seeds: range) -> list[Run]:
+        """Returns the chosen agents on reporting seeds."""
+        mine = self.settings_of(size)
+        chosen = {
+            setting.id: [runs.enlarge(agent, size) for agent in self.chosen_agents(choice, setting)] for setting in mine
+        }
+        return runs.make_runs(mine, chosen, seeds, size)
+
+    def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns the grid on tuning seeds, then the chosen agents on reporting seeds, some seeds at a time."""
+        grid = self.tuning_runs(size)
+
+        def tune(rows: Rows) -> list[Run]:
+            return grid
+
+        def report_on(seeds: range, rows: Rows) -> list[Run]:
+            return self.reporting_runs(size, tuning.choose(rows, grid, self.agents), seeds)
+
+        return [tune, *(functools.partial(report_on, piece) for piece in size.reporting_pieces(self.seeds_per_stage))]
+
+    def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns the runs of the reporting seeds and the whole grid that was tried on the tuning seeds."""
+        choice = tuning.choose(rows, self.tuning_runs(size), self.agents)
+        raw = rows_of(rows, self.reporting_runs(size, choice, size.seeds_to_report))
+        return {f"{self.name}_runs": slim(raw), self.grid: choice.grid}
+
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns sizes, seeds and settings, and what was tried to tune."""
+        found = dict(super().used(tables))
+        if tables.has(f"testbed/{self.grid}.csv"):
+            tried = tables.read(f"testbed/{self.grid}.csv")
+            with_prior = tried[tried.agent.isin([P, BP])]
+            found["tuned on"] = f"{int(tried.seeds.max())} other seed(s)"
+            found["weight decays tried"] = listing(tried.l2)
+            found["prior scales tried"] = f"{with_prior[['prior_scale', 'prior_scaling']].drop_duplicates().shape[0]}"
+        return found
+
+    def chosen(self, tables: Tables) -> panels.TextTable | None:
+        """Returns the hyper-parameters of every agent and setting."""
+        grid = tables.read(f"testbed/{self.grid}.csv")
+        rows = []
+        for flag, how in self.flags.items():
+            best = grid[grid[flag].astype(bool)]
+            if flag == "best_overall":
+                best = best.drop_duplicates("agent").assign(setting="all settings")
+            for row in best.to_dict("records"):
+                with_prior = str(row["agent"]) in (P, BP)
+                scale = f"{row['prior_scale']:g} x {row['prior_scaling']}" if with_prior else "–"
+                rows.append([how, str(row["setting"]), str(row["agent"]), f"{row['l2']:g}", scale])
+        return ["tuned", "setting", "agent", "weight decay", "prior scale"], rows
+
+    def tuned_on(self, tables: Tables) -> str:
+        """Says in a caption how hyper-parameters were chosen."""
+        used = self.used(tables)
+        seeds = f" on {used['tuned on']}" if "tuned on" in used else ""
+        return f"Hyper-parameters chosen by joint KL{seeds}."
+
+
+def rows_of(rows: Rows, planned: Sequence[Run]) -> pd.DataFrame:
+    """Returns the table of the rows of a figure's own runs; a folder may hold others, such as of an earlier choice."""
+    import pandas as pd
+
+    wanted = {run.hash for run in planned}
+    table = pd.DataFrame([row for row in rows if row["hash"] in wanted])
+    if table.empty:
+        raise NoDataError("Expected rows of reporting seeds; 'sweep run' computes them. Received: none")
+    return table
+
+
+def slim(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the columns worth keeping."""
+    return table[["id", "hash", *tuning.SETTING, "agent", *tuning.HYPER, "seed", *_KEPT]]
+
+
+def _complete_seeds(table: pd.DataFrame) -> int:
+    """How many seeds have every setting and agent that there is."""
+    found: dict[object, set[tuple[object, object]]] = {}
+    for seed, setting, agent in zip(table.seed, table.setting, table.agent, strict=True):
+        found.setdefault(seed, set()).add((setting, agent))
+    most = max(map(len, found.values()))
+    return sum(len(pairs) == most for pairs in found.values())
+
+
+TUNED_PAPER = {"members": "100", "tuned on": "the reported seeds", "weight decays tried": "0.1, 0.3, 1, 3, 10"}
