@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from benchmarks.commands import places
+
 if TYPE_CHECKING:
     from trainers.sweeps.sweep import Report, Run, Sweep
 
@@ -71,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="start no more runs after this long; continue another time"
     )
+    places.add_store(run_parser)
+    places.add_data_dir(run_parser)
     status_parser.add_argument("folder", type=pathlib.Path, help="a results folder")
 
 
@@ -115,12 +119,12 @@ def _run_group(group: dict[str, Definition], folder: pathlib.Path, args: argpars
 
     if args.dry_run:
         for name, definition in group.items():
-            _list_runs(name, definition.stages(args.preset), sweep_store.read_results(folder))
+            _list_runs(name, _stages(definition, args), sweep_store.read_results(folder))
         return 0
-    stages = {name: definition.stages(args.preset) for name, definition in group.items()}
+    stages = {name: _stages(definition, args) for name, definition in group.items()}
     for definition in group.values():
         if hasattr(definition, "prepare"):  # What runs need beside their configurations, such as a data set.
-            definition.prepare()
+            definition.prepare(places.context(args.store, args.data_dir))
     options: dict[str, Any] = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
     failed = 0
     with sweep.Sweep(folder, show=True, **options) as my_sweep:
@@ -135,6 +139,13 @@ def _run_group(group: dict[str, Definition], folder: pathlib.Path, args: argpars
             else:
                 _draw(name, definition, args)
     return 1 if failed else 0
+
+
+def _stages(definition: Any, args: argparse.Namespace) -> Sequence[Stage]:
+    """Returns a definition's stages; those that prepare images are told where these are."""
+    if hasattr(definition, "prepare"):
+        return definition.stages(args.preset, places.context(args.store, args.data_dir))
+    return definition.stages(args.preset)
 
 
 def _run_stages(name: str, stages: Sequence[Stage], my_sweep: Sweep, retry_failed: bool, deadline: float) -> Report:

@@ -68,28 +68,32 @@ def _scale_agents() -> list[Agent]:
     return [Agent(N), *(Agent(P, scale) for scale in SCALES)]
 
 
-def _members(sizes: Sequence[Size], agents: Sequence[Agent]) -> list[sweep.Run]:
+def _members(sizes: Sequence[Size], agents: Sequence[Agent], context: cifar10_runs.Context | None) -> list[sweep.Run]:
     runs = {
         run.id: run
         for size in sizes
         for problem in size.problems
         for seed in range(size.seeds)
-        for run in cifar10_runs.member_runs(problem, agents, size, seed)
+        for run in cifar10_runs.member_runs(problem, agents, size, seed, context)
     }
     return list(runs.values())
 
 
-def _ensembles(size: Size, agents: Sequence[Agent]) -> Iterator[cifar10_runs.Ensemble]:
+def _ensembles(
+    size: Size, agents: Sequence[Agent], context: cifar10_runs.Context | None = None
+) -> Iterator[cifar10_runs.Ensemble]:
     for problem in size.problems:
         for seed in range(size.seeds):
-            yield from cifar10_runs.ensembles(problem, agents, size, seed)
+            yield from cifar10_runs.ensembles(problem, agents, size, seed, context)
 
 
-def _scoring(sizes: Sequence[Size], agents: Sequence[Agent]) -> list[sweep.Run]:
-    return [ensemble.run for size in sizes for ensemble in _ensembles(size, agents)]
+def _scoring(sizes: Sequence[Size], agents: Sequence[Agent], context: cifar10_runs.Context | None) -> list[sweep.Run]:
+    return [ensemble.run for size in sizes for ensemble in _ensembles(size, agents, context)]
 
 
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
+def stages(
+    preset: str, context: cifar10_runs.Context | None = None
+) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
     """Returns members and scores of ensemble-n with every decay, then, with the best, of p with every prior scale."""
     decays = _decay_sizes(preset)
 
@@ -97,10 +101,10 @@ def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.
         return _scale_sizes(preset, choose_decay(preset, rows))
 
     return [
-        lambda rows: _members(decays, [Agent(N)]),
-        lambda rows: _scoring(decays, [Agent(N)]),
-        lambda rows: _members(scales(rows), _scale_agents()),
-        lambda rows: _scoring(scales(rows), _scale_agents()),
+        lambda rows: _members(decays, [Agent(N)], context),
+        lambda rows: _scoring(decays, [Agent(N)], context),
+        lambda rows: _members(scales(rows), _scale_agents(), context),
+        lambda rows: _scoring(scales(rows), _scale_agents(), context),
     ]
 
 

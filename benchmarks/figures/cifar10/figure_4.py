@@ -38,9 +38,11 @@ SIZES = {
 prepare = cifar10_runs.prepare
 
 
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
+def stages(
+    preset: str, context: cifar10_runs.Context | None = None
+) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
     """Returns the training of members and the scoring of ensembles."""
-    return cifar10_runs.stages(SIZES[preset], cifar10_runs.bootstrapped_agents(SIZES[preset]))
+    return cifar10_runs.stages(SIZES[preset], cifar10_runs.bootstrapped_agents(SIZES[preset]), context)
 
 
 def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
