@@ -158,7 +158,7 @@ def paired(table: pd.DataFrame, score: str, first: str, second: str) -> tuple[Fl
         raise NoDataError(f"no rows of {', '.join(absent)}")
     if not len(found[first]):
         raise NoDataError(f"no seed has all runs of {first} and {second}")
-    return found[first].to_numpy(), found[second].to_numpy()
+    return np.asarray(found[first], np.float64), np.asarray(found[second], np.float64)
 
 
 def _checked(values: ArrayLike) -> Floats:

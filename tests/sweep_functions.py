@@ -55,3 +55,11 @@ def returns_list(config):
 def process_id(config):
     time.sleep(config["seconds"])
     return {"pid": os.getpid()}
+
+
+def scaled(config, *, factor, place):
+    return {"scaled": factor * config["x"]}
+
+
+def scaled_batch(configs, *, factor, place):
+    return [scaled(config, factor=factor, place=place) for config in configs]

@@ -7,86 +7,50 @@ problems of their own; all are then compared on the same problems.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from benchmarks.figures.bandit import runs as experiment
+from benchmarks.commands import sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's options."""
-    parser.add_argument("--problems", type=int, default=10_000, help="reported problems J (default 10000)")
-    parser.add_argument("--tuning-problems", type=int, default=2_000, help="problems to tune on (default 2000)")
-    parser.add_argument("--horizon", type=int, default=10_000, help="steps T (default 10000)")
-    parser.add_argument("--actions", type=int, default=4, help="actions N (default 4)")
-    parser.add_argument("--dim", type=int, default=2, help="features d (default 2)")
-    parser.add_argument("--prior-scale", type=float, default=1.0, help="s0, of theta* (default 1)")
+    """Adds the command's options; sizes that are not given are the preset's."""
+    parser.add_argument("--preset", choices=sweep.PRESETS, default="standard", help="how large (default standard)")
+    parser.add_argument("--problems", type=int, help="reported problems J (standard: 10,000)")
+    parser.add_argument("--tuning-problems", type=int, help="problems to tune on (standard: 2,000)")
+    parser.add_argument("--horizon", type=int, help="steps T (standard: 10,000)")
+    parser.add_argument("--actions", type=int, help="actions N (default 4)")
+    parser.add_argument("--dim", type=int, help="features d (default 2)")
+    parser.add_argument("--prior-scale", type=float, help="s0, of theta* (default 1)")
     parser.add_argument(
-        "--members",
-        type=int,
-        nargs="*",
-        default=[1, 3, 10, 30, 100, 300],
-        help="sizes of finite ensembles; none to skip",
+        "--members", type=int, nargs="*", help="sizes of finite ensembles; none to skip (standard: 1 to 300)"
     )
-    parser.add_argument("--members-horizon", type=int, default=500, help="steps for finite ensembles (default 500)")
-    parser.add_argument("--part", type=int, default=500, help="problems per run of the sweep (default 500)")
+    parser.add_argument("--members-horizon", type=int, help="steps for finite ensembles (default 500)")
+    parser.add_argument("--part", type=int, help="problems per run of the sweep (standard: 500)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where to run (default local)")
-    parser.add_argument("--workers", type=int, metavar="N", help="runs at a time (default: one per core)")
-    parser.add_argument("--address", help="of a running Ray cluster (default: start Ray on this machine)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit"))
+    sweep.add_engine_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, then writes tables and figures."""
-    from benchmarks.figures.bandit import runs as experiment
-    from trainers.sweeps import sweep
+    from benchmarks.figures import registry, running
 
-    settings = experiment.Settings(
-        num_problems=args.problems,
-        tuning_problems=args.tuning_problems,
-        part=args.part,
-        horizon=args.horizon,
-        num_actions=args.actions,
-        dim=args.dim,
-        prior_scale=args.prior_scale,
-        seed=args.seed,
-        members=tuple(sorted(set(args.members))),
-        members_horizon=args.members_horizon,
-    )
+    figures = registry.select(["bandit"])
+    asked = {
+        "num_problems": args.problems,
+        "tuning_problems": args.tuning_problems,
+        "part": args.part,
+        "horizon": args.horizon,
+        "num_actions": args.actions,
+        "dim": args.dim,
+        "prior_scale": args.prior_scale,
+        "seed": args.seed,
+        "members": None if args.members is None else tuple(sorted(set(args.members))),
+        "members_horizon": args.members_horizon,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    size = dataclasses.replace(figures[0].presets[args.preset], **given)
+    plans = [running.Plan(figure, size, args.output) for figure in figures]
     options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
-    with sweep.Sweep(args.output, show=True, **options) as my_sweep:
-        listed = experiment.stages(settings)
-        for number, stage in enumerate(listed, start=1):
-            print(f"stage {number} of {len(listed)}:", end=" ", flush=True)
-            report = my_sweep.execute(stage(list(my_sweep.store.rows.values())))
-            if report.stopped:
-                raise KeyboardInterrupt
-            if report.failed:
-                raise ValueError(f"Expected all runs to succeed. Received: {report.failed} failures, see {args.output}")
-        rows = list(my_sweep.store.rows.values())
-    for line in write(settings, rows, args.output):
-        print(line)
-    return 0
-
-
-def write(settings: experiment.Settings, rows: experiment.Rows, folder: pathlib.Path) -> list[str]:
-    """Writes tables and figures of complete rows into a folder, and returns what to print about them."""
-    from benchmarks.figures.bandit import drawing as figures
-    from benchmarks.figures.bandit import tables
-    from tf_ensembles import files
-
-    written = {"regret.csv": tables.regret_table(settings, rows)}
-    for horizon in sorted({h for h in (1000, settings.horizon) if h <= settings.horizon}):
-        figures.plot_regret(settings, rows, horizon, figures.F6, folder / f"f6_horizon_{horizon}.png")
-        figures.plot_regret(settings, rows, horizon, figures.F12, folder / f"f12_horizon_{horizon}.png")
-    if settings.members:
-        written["members.csv"] = tables.members_table(settings, rows)
-        figures.plot_members(written["members.csv"], settings.num_problems, folder / "members.png")
-    shown = [content.to_string(index=False, float_format="%.3g") for content in written.values()]
-    written["regret_runs.csv"] = tables.runs_table(settings, rows)
-    for name, content in written.items():
-        with files.atomic_path(folder / name) as temporary:
-            content.to_csv(temporary, index=False, float_format="%.5g" if name != "regret_runs.csv" else "%.9g")
-    return [*shown, f"in {folder}"]
+    return running.run(plans, args.output, {}, **options)

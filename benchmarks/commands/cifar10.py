@@ -11,14 +11,14 @@ import argparse
 import csv
 import dataclasses
 import json
-import os
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.commands import places
 from trainers.images import config as member_config
-from trainers.images import runs as cifar10_runs
+from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.images import strategies
 from trainers.images.config import MemberConfig
@@ -43,10 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = commands.add_parser("status", help="members, epochs and failures, also while they train")
     export = commands.add_parser("export", help="write the assembled ensemble as a SavedModel")
     for sub in (train, evaluate, status, export):
-        sub.add_argument(
-            "--store", type=pathlib.Path, help=f"folder of the members (default ${member_store.ROOT_VARIABLE}, or "
-            f"{member_store.DEFAULT_ROOT})",
-        )  # fmt: skip
+        places.add_store(sub)
         sub.add_argument("--name", help="the ensemble's name (default: from its settings; the only one there is)")
     _add_train_arguments(train)
     for sub in (evaluate, export):
@@ -85,7 +82,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="(default float32)")
     parser.add_argument("--seed", type=int, default=0, help="of the ensemble (default 0)")
     data = parser.add_mutually_exclusive_group()
-    data.add_argument("--data-dir", help=f"TFDS folder of CIFAR10 (default ${cifar10_runs.DATA_VARIABLE}, or TFDS's)")
+    places.add_data_dir(data)
     data.add_argument("--arrays", metavar="FILE.npz", help="other images in the place of CIFAR10")
     parser.add_argument(
         "--validation", action="store_true",
@@ -104,8 +101,6 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the sub-command."""
-    if args.store is None:
-        args.store = member_store.default_root()
     return {"train": _train, "evaluate": _evaluate, "status": _status, "export": _export}[args.action](args)
 
 
@@ -187,16 +182,16 @@ def _train(args: argparse.Namespace) -> int:
     strategy = strategies.make_strategy(args.strategy, args.tpu)
     ensemble = dataclasses.replace(ensemble, first=_first_member(args, strategy.num_replicas_in_sync))
     name = args.name or _default_name(args.agent, ensemble)
-    from trainers.images import training as member_training
+    from trainers.images import training
 
-    chief = member_training.is_chief(strategy)
+    chief = training.is_chief(strategy)
     if chief:
         _write_ensemble(args.store, name, ensemble)
         _forget(args, ensemble)
         first = ensemble.first
         print(f"{name}: {ensemble.num_members} members of {first.num_steps} steps in {args.store}")
         print(f"{strategies.describe(strategy, first.batch)}, learning rate {first.learning_rate:g} at the start")
-    member_training.check_agreement(strategy, 0)  # Others wait until the chief has forgotten what it must.
+    training.check_agreement(strategy, 0)  # Others wait until the chief has forgotten what it must.
     if args.workers is not None or args.engine is not None:
         failures = _train_side_by_side(args, ensemble)
     else:
@@ -211,8 +206,7 @@ def _train(args: argparse.Namespace) -> int:
 def _num_members(args: argparse.Namespace) -> int:
     if args.agent == "vgg" and args.num_members not in (None, 1):
         raise ValueError(f"Expected --num-members 1 for vgg. Received: {args.num_members}")
-    count = (1 if args.agent == "vgg" else 10) if args.num_members is None else int(args.num_members)
-    return count
+    return (1 if args.agent == "vgg" else 10) if args.num_members is None else int(args.num_members)
 
 
 def _first_member(args: argparse.Namespace, replicas: int) -> MemberConfig:
@@ -251,7 +245,7 @@ def _data_name(args: argparse.Namespace) -> str:
     if args.validation and args.arrays is not None:
         raise ValueError(f"Expected --validation with CIFAR10 only. Received: --arrays {args.arrays}")
     if args.arrays is not None:
-        return cifar10_runs.arrays_name(args.arrays)
+        return member_runs.arrays_name(args.arrays)
     return member_config.VALIDATION if args.validation else member_config.CIFAR10
 
 
@@ -264,19 +258,15 @@ def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
                 files.reset()
 
 
-def _location(args: argparse.Namespace) -> str | None:
-    return args.arrays or args.data_dir or os.environ.get(cifar10_runs.DATA_VARIABLE) or None
-
-
 def _train_here(args: argparse.Namespace, ensemble: EnsembleConfig, strategy: Any, show: bool) -> list[str]:
     """Trains one member after the other in this process; returns what went wrong."""
     import tqdm
 
-    from trainers.images import training as member_training
+    from trainers.images import training
 
     per_epoch = ensemble.first.steps_per_epoch
     total = ensemble.num_members * ensemble.first.num_steps
-    train, test = cifar10_runs.load_member_data(ensemble.first, _location(args))
+    train, test = member_runs.load_member_data(ensemble.first, args.arrays or args.data_dir)
     failures: list[str] = []
     with tqdm.tqdm(total=total, unit="step", disable=not show) as bar:
         for index, config in enumerate(ensemble.members):
@@ -287,7 +277,7 @@ def _train_here(args: argparse.Namespace, ensemble: EnsembleConfig, strategy: An
                 bar.update(before + step - bar.n)
 
             try:
-                member_training.train(
+                training.train(
                     config, train, test, args.store,
                     strategy=strategy, keep_weights=not args.no_weights, progress=progress,
                 )  # fmt: skip
@@ -302,14 +292,12 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
     from trainers.sweeps import store as sweep_store
     from trainers.sweeps import sweep
 
-    os.environ[member_store.ROOT_VARIABLE] = str(args.store.resolve())
-    os.environ[cifar10_runs.KEEP_VARIABLE] = "0" if args.no_weights else "1"
-    location = _location(args)
-    if location is not None:
-        os.environ[cifar10_runs.DATA_VARIABLE] = str(pathlib.Path(location).resolve())
-    cifar10_runs.load_member_data(ensemble.first, location)  # Once, here: it may download.
+    data = args.arrays or args.data_dir
+    member_runs.load_member_data(ensemble.first, data)  # Once, here: it may download.
+    context = {**places.context(args.store, data), "keep_weights": not args.no_weights}
     runs = [
-        sweep.make_run(f"member{config.member}", cifar10_runs.TRAIN, config.to_dict()) for config in ensemble.members
+        sweep.make_run(f"member{config.member}", member_runs.TRAIN, config.to_dict(), context=context)
+        for config in ensemble.members
     ]
     # Members remember by themselves how far they are: the sweep needs to remember nothing.
     with tempfile.TemporaryDirectory() as folder:
@@ -329,7 +317,7 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
 def _evaluate(args: argparse.Namespace) -> int:
     name, ensemble = _find_ensemble(args)
     configs = _usable_members(args, ensemble)
-    scores = cifar10_runs.score_members(configs, args.tau, args.store)
+    scores = member_runs.score_members(configs, args.tau, args.store)
     count = len(MemberFiles(args.store, configs[0]).predictions()[1])
     kind = "held-out training" if configs[0].data == member_config.VALIDATION else "test"
     print(f"{name}: {len(configs)} members, {count} {kind} images")
@@ -399,9 +387,9 @@ def _export(args: argparse.Namespace) -> int:
     missing = [c.member for c in configs if MemberFiles(args.store, c).status().state is not State.FINISHED]
     if missing:
         raise ValueError(f"Expected finished members of {name}. Received: members {missing} that are not")
-    from trainers.images import export as member_export
+    from trainers.images import export
 
-    path = member_export.export_members(configs, args.store, args.output)
+    path = export.export_members(configs, args.store, args.output)
     print(f"{len(configs)} members, signatures serving_default, members, sample, uncertainty")
     print(f"wrote {path}")
     return 0

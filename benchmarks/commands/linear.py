@@ -1,4 +1,7 @@
-"""Bayesian linear regression (section 4, appendices A.1 and B): measures the exact theory, writes tables, figures."""
+"""Bayesian linear regression (section 4, appendices A.1 and B): measures the exact theory, writes tables, figures.
+
+The same command continues after Ctrl-C, a crash or a kill.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +9,38 @@ import argparse
 import dataclasses
 import pathlib
 
-from benchmarks.figures.linear import measure
+from benchmarks.commands import sweep
+
+# The preset of all sizes was called `full` when there were two.
+PRESETS = (*sweep.PRESETS, "full")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument(
-        "--preset",
-        choices=sorted(measure.PRESETS),
-        default="full",
-        help="quick: half a minute; full: minutes",
+        "--preset", choices=PRESETS, default="standard", help="quick: half a minute; standard: minutes (default)"
     )
     parser.add_argument("--problems", type=int, default=None, help="problems per setting (default: the preset's)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default: 0)")
     parser.add_argument(
         "--output", type=pathlib.Path, default=pathlib.Path("results/linear"), help="folder to write to"
     )
+    sweep.add_engine_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Measures, writes one CSV per table and one PNG per figure, and prints a summary."""
+def run(args: argparse.Namespace) -> int:
+    """Measures what is missing, writes one CSV per table and the figures, and prints the verdicts."""
+    from benchmarks.figures import registry, running
+
     if args.problems is not None and args.problems < 2:
         raise ValueError(f"Expected --problems >= 2. Received: {args.problems}")
     if args.seed < 0:
         raise ValueError(f"Expected --seed >= 0. Received: {args.seed}")
-    from benchmarks.figures.linear import drawing
-    from tf_ensembles import files
-
-    preset = measure.PRESETS[args.preset]
+    figures = registry.select(["linear"])
+    size = figures[0].presets["standard" if args.preset == "full" else args.preset]
     if args.problems is not None:
-        preset = dataclasses.replace(preset, problems=args.problems, joint_problems=args.problems)
-    args.output.mkdir(parents=True, exist_ok=True)  # Fail now, not after minutes of work.
-    tables = measure.measure(preset, args.seed)
-    written = []
-    for name, table in tables.items():
-        written.append(args.output / f"{name}.csv")
-        with files.atomic_path(written[-1]) as path:
-            table.to_csv(path, index=False, float_format="%.10g")
-    written += drawing.draw_all(tables, args.output)
-    print(measure.summary(tables))
-    print("\nWrote:")
-    for path in written:
-        print(f"  {path}")
+        size = dataclasses.replace(size, problems=args.problems, joint_problems=args.problems)
+    size = dataclasses.replace(size, seed=args.seed)
+    plans = [running.Plan(figure, size, args.output) for figure in figures]
+    options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
+    return running.run(plans, args.output, {}, **options)

@@ -10,31 +10,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-PRESETS = ("quick", "standard", "paper")
+from benchmarks.commands import places, sweep
+
+if TYPE_CHECKING:
+    from benchmarks.figures.base import Figure
+
+PRESETS = sweep.PRESETS
 ENGINES = ("local", "ray")
 
-# What a preset asks of the experiments that have sizes of their own.
-_LINEAR = {"quick": "quick", "standard": "full", "paper": "full"}
-_BANDIT = {
-    "quick": ("--problems", "4000", "--tuning-problems", "500", "--horizon", "2000", "--part", "200", "--members"),
-    "standard": (),
-    "paper": (),
-}
 _COMPLETE = "complete"
-_PREPARE = """
-import os
-from trainers import cifar10_data, cifar10_runs
-print("CIFAR10:", cifar10_data.prepare_cifar10(os.environ.get(cifar10_runs.DATA_VARIABLE) or None))
-"""
-# Where the images of a user are, if they are to be used instead, and where trained members are kept.
-_DATA, _STORE = "TF_ENSEMBLES_DATA", "TF_ENSEMBLES_STORE"
 _INTERRUPTED = 130
 
 
@@ -43,47 +33,71 @@ class Part:
     """One experiment: a command line of ours, and the figures that come of it."""
 
     name: str
-    figures: tuple[str, ...]  # by any of these names `--only` chooses it
+    figures: tuple[Figure, ...]
+    also: tuple[str, ...]  # further names by which `--only` chooses it
     arguments: tuple[str, ...]
+    places: tuple[str, ...]  # options that say where things are, which do not matter to what comes out
     made: str  # a file within the output that is there when it is complete
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By any of these names `--only` chooses it."""
+        return (*(figure.id for figure in self.figures), *self.also, self.figures[0].part)
 
     @property
     def needs_images(self) -> bool:
         """Whether it is about CIFAR10."""
-        return "cifar10" in self.figures
+        return any(figure.needs_images for figure in self.figures)
 
 
-def parts(preset: str, engine: str, output: pathlib.Path) -> list[Part]:
-    """Returns the experiments, the quick ones first."""
+# Which figures are made together, because they share runs; further names of theirs; the quick ones first.
+_GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("figures 2, 8, 9", ("F2", "F9"), ("F8",)),
+    ("figure 1", ("F1",), ()),
+    ("figure 7", ("F7",), ()),
+    ("figures 3, 10", ("F3", "F10"), ()),
+    ("figure 4", ("F4",), ()),
+    ("figure 5", ("F5",), ()),
+    ("figure 11", ("F11",), ()),
+)
 
-    def figures(folder: str, *names: str) -> tuple[str, ...]:
-        options = ("--preset", preset, "--engine", engine)
-        folders = ("--output", str(output / "sweep"), "--figures-to", str(output / folder))
-        return ("sweep", "run", *names, *options, *folders)
 
-    bandit = ("bandit", *_BANDIT[preset], "--engine", engine, "--output", str(output / "bandit"))
-    linear = ("linear", "--preset", _LINEAR[preset], "--output", str(output / "linear"))
-    return [
-        Part("linear", ("linear",), linear, "linear/checks.csv"),
-        Part("figures 6, 12", ("F6", "F12", "bandit"), bandit, "bandit/regret.csv"),
+def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = None) -> list[Part]:
+    """Returns the experiments, the quick ones first.
+
+    Args:
+        preset: how large.
+        engine: where sweeps run.
+        output: the results folder.
+        data: the TFDS folder of CIFAR10, where it is not TFDS's own.
+    """
+    from benchmarks.figures import registry
+
+    linear, bandit = (tuple(registry.select([part])) for part in ("linear", "bandit"))
+    where = ("--engine", engine, "--output")
+    made = [
         Part(
-            "figures 2, 8, 9",
-            ("F2", "F8", "F9", "testbed"),
-            figures("testbed", "figure_2", "figure_9"),
-            "testbed/figure_2_runs.csv",
-        ),
-        Part("figure 1", ("F1", "testbed"), figures("testbed", "figure_1"), "testbed/figure_1_runs.csv"),
-        Part("figure 7", ("F7", "testbed"), figures("testbed", "figure_7"), "testbed/figure_7_runs.csv"),
-        Part(
-            "figures 3, 10",
-            ("F3", "F10", "cifar10"),
-            figures("cifar10", "figure_3", "figure_10"),
-            "cifar10/figure_3_runs.csv",
-        ),
-        Part("figure 4", ("F4", "cifar10"), figures("cifar10", "figure_4"), "cifar10/figure_4_runs.csv"),
-        Part("figure 5", ("F5", "cifar10"), figures("cifar10", "figure_5"), "cifar10/figure_5_runs.csv"),
-        Part("figure 11", ("F11", "cifar10"), figures("cifar10", "figure_11"), "cifar10/figure_11_runs.csv"),
+            name,
+            figures,
+            (),
+            (part, "--preset", preset, *where, str(output / part)),
+            (),
+            f"{part}/{figures[0].name}.csv",
+        )
+        for name, part, figures in (("linear", "linear", linear), ("figures 6, 12", "bandit", bandit))
     ]
+    store = ("--store", str((output / "members").resolve()), *(() if data is None else ("--data-dir", data)))
+    grouped = {figure for _, ids, _ in _GROUPS for figure in registry.select(ids)}
+    others = [figure for figure in registry.figures() if figure not in {*linear, *bandit, *grouped}]
+    groups = [*_GROUPS, *((figure.title, (figure.id,), ()) for figure in others)]
+    for name, ids, also in groups:
+        figures = tuple(registry.select(ids))
+        options = ("--preset", preset, *where, str(output / "sweep"), "--figures-to", str(output / figures[0].part))
+        names = (figure.name for figure in figures)
+        images = store if figures[0].needs_images else ()
+        file = f"{figures[0].part}/{figures[0].name}.csv"
+        made.append(Part(name, figures, also, ("sweep", "run", *names, *options), images, file))
+    return made
 
 
 def choose(listed: list[Part], only: str | None) -> list[Part]:
@@ -91,13 +105,13 @@ def choose(listed: list[Part], only: str | None) -> list[Part]:
     if only is None:
         return listed
     wanted = [name.strip() for name in only.split(",") if name.strip()]
-    known = list(dict.fromkeys(name for part in listed for name in part.figures))
+    known = list(dict.fromkeys(name for part in listed for name in part.names))
     names = {name.lower(): name for name in known}
     unknown = [name for name in wanted if name.lower() not in names]
     if unknown or not wanted:
         raise ValueError(f"Expected --only of {', '.join(known)}. Received: {only!r}")
     chosen = {names[name.lower()] for name in wanted}
-    return [part for part in listed if chosen & set(part.figures)]
+    return [part for part in listed if chosen & set(part.names)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,25 +122,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where sweeps run (default local)")
     parser.add_argument("--output", type=pathlib.Path, help="folder of all results (default results/reproduce/PRESET)")
+    places.add_data_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs what is missing, writes the report, prints the verdicts and where the report is."""
     output: pathlib.Path = args.output or pathlib.Path("results/reproduce") / args.preset
-    chosen = choose(parts(args.preset, args.engine, output), args.only)
-    facts = {"preset": args.preset, "engine": args.engine, "bandit": " ".join(_BANDIT[args.preset])}
+    chosen = choose(parts(args.preset, args.engine, output, args.data_dir), args.only)
+    facts = {"preset": args.preset, "engine": args.engine}
     failed = []
-    pending = [part for part in chosen if not _is_complete(part, output)]
+    pending = [part for part in chosen if not _is_complete(part, args.preset, output)]
     for part in chosen:
         if part not in pending:
             print(f"{part.name}: complete already")
-    images = _prepare_images() if any(part.needs_images for part in pending) else None
+    images = _prepare_images(args.data_dir) if any(part.needs_images for part in pending) else None
     for number, part in enumerate(pending, start=1):
         if part.needs_images and images is not None and not images[0]:
             print(f"\n[{number} of {len(pending)}] {part.name}: left out, {images[1]}")
             continue
         print(f"\n[{number} of {len(pending)}] {part.name}: tf-ensembles {' '.join(part.arguments)}", flush=True)
-        if not _run_part(part, output):
+        if not _run_part(part, args.preset, output):
             failed.append(part.name)
             print(f"{part.name}: failed; the other parts go on", file=sys.stderr, flush=True)
     return _report(output, facts | ({"CIFAR10": images[1]} if images else {}), bool(pending), failed)
@@ -159,57 +174,51 @@ def _report(output: pathlib.Path, facts: dict[str, str], ran: bool, failed: list
     return 1 if failed else 0
 
 
-def _prepare_images() -> tuple[bool, str]:
+def _prepare_images(data: str | None) -> tuple[bool, str]:
     """Gets CIFAR10 if it is not there yet; returns whether it is now, and a sentence about it for the report."""
-    if os.environ.get(_DATA, "").endswith(".npz"):
-        return True, f"Images: the arrays that ${_DATA} names, not CIFAR10."
     print("\nCIFAR10: making sure that the images are there", flush=True)
-    found = subprocess.run([sys.executable, "-c", _PREPARE], stdout=subprocess.PIPE, stderr=None, text=True)
+    where = () if data is None else ("--data-dir", data)
+    # A process of its own, so that what it loads into memory goes with it.
+    command = [sys.executable, "-m", "trainers.images.cifar10", *where]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if found.returncode == _INTERRUPTED:
         raise KeyboardInterrupt
     if found.returncode:
-        return False, "CIFAR10 could not be had on this machine, so its figures were not measured."
-    how = found.stdout.split("CIFAR10:")[-1].strip()
-    return True, f"Images: the real CIFAR10 ({how})."
+        return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
+    return True, f"Images: the real CIFAR10 ({found.stdout.strip().splitlines()[-1]})."
 
 
 def _marker(part: Part, output: pathlib.Path) -> pathlib.Path:
-    return output / _COMPLETE / f"{'-'.join(part.figures)}.json"
+    return output / _COMPLETE / f"{'-'.join(figure.id for figure in part.figures)}.json"
 
 
-def _settings(part: Part) -> Any:
+def _settings(part: Part, preset: str) -> Any:
     """What a complete part is complete for; where it ran does not matter to what came out."""
-    from benchmarks.commands import sweep as sweep_command
     from tf_ensembles import version
 
-    arguments = [argument for argument in part.arguments if argument not in ENGINES]
-    preset = part.arguments[part.arguments.index("--preset") + 1] if "--preset" in part.arguments else ""
-    figures = [sweep_command.load(name) for name in part.arguments if name in sweep_command.FIGURES]
-    sizes = [repr(getattr(figure, "SIZES", {}).get(preset)) for figure in figures]
-    return {"arguments": arguments, "sizes": sizes, "version": version.__version__}
+    sizes = [repr(figure.presets[preset]) for figure in part.figures]
+    return {"figures": [figure.id for figure in part.figures], "sizes": sizes, "version": version.__version__}
 
 
-def _is_complete(part: Part, output: pathlib.Path) -> bool:
+def _is_complete(part: Part, preset: str, output: pathlib.Path) -> bool:
     try:
         kept = json.loads(_marker(part, output).read_text())
     except (OSError, ValueError):
         return False
-    return bool(kept.get("settings") == _settings(part) and (output / part.made).is_file())
+    return bool(kept.get("settings") == _settings(part, preset) and (output / part.made).is_file())
 
 
-def _run_part(part: Part, output: pathlib.Path) -> bool:
+def _run_part(part: Part, preset: str, output: pathlib.Path) -> bool:
     """Runs one part in a process of its own; returns whether it succeeded."""
     start = time.perf_counter()
-    environment = {_STORE: str((output / "members").resolve()), **os.environ}
-    command = [sys.executable, "-m", "benchmarks.commands.main", *part.arguments]
-    code = subprocess.run(command, env=environment).returncode
+    command = [sys.executable, "-m", "benchmarks.commands.main", *part.arguments, *part.places]
+    code = subprocess.run(command).returncode
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     if code or not (output / part.made).is_file():
         return False
-    _write(
-        _marker(part, output), {"name": part.name, "settings": _settings(part), "seconds": time.perf_counter() - start}
-    )
+    seconds = time.perf_counter() - start
+    _write(_marker(part, output), {"name": part.name, "settings": _settings(part, preset), "seconds": seconds})
     return True
 
 

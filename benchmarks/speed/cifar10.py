@@ -113,14 +113,15 @@ def _write_members(store: str, count: int) -> dict[str, Any]:
     return config
 
 
-def measure_evaluation(config: dict[str, Any]) -> dict[str, float]:
+def measure_evaluation(config: dict[str, Any], store: str) -> dict[str, float]:
     """Scores all sizes in this process; call it in a fresh one, because a peak of memory never falls."""
     started = time.perf_counter()
     from tf_ensembles.metrics import by_size as member_scores  # noqa: F401 - imported here to time the scoring alone
     from trainers.images import runs as cifar10_runs
 
     imported = time.perf_counter()
-    sizes = cifar10_runs.evaluate_sizes(config)
+    ensemble = cifar10_runs.ensemble_from_dict(config)
+    sizes = cifar10_runs.score_members(ensemble.members, ensemble.tau, store)
     seconds = time.perf_counter() - imported
     unit = 1024**2 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
@@ -131,8 +132,8 @@ def compare_evaluation(count: int) -> bool:
     """Prints time and peak memory of scoring, and returns whether both are below their limits."""
     with tempfile.TemporaryDirectory() as store:
         config = _write_members(store, count)
-        command = [sys.executable, "-m", "benchmarks.speed.cifar10", "measure", json.dumps(config)]
-        environment = {**os.environ, "TF_ENSEMBLES_STORE": store, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, "-m", "benchmarks.speed.cifar10", "measure", json.dumps([config, store])]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     measured = json.loads(answer.splitlines()[-1])
     print(f"{count} members x {EXAMPLES} x {CLASSES}, {measured['sizes']:.0f} ensemble sizes scored")
@@ -153,7 +154,7 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=100)
     args = parser.parse_args()
     if args.what == "measure":
-        print(json.dumps(measure_evaluation(json.loads(args.config))))
+        print(json.dumps(measure_evaluation(*json.loads(args.config))))
         return 0
     if args.what == "evaluate":
         return 0 if compare_evaluation(args.members) else 1

@@ -20,11 +20,13 @@ import numpy as np
 
 from tf_ensembles import files
 from tf_ensembles.base import Array
+from trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     import keras
     import pandas as pd
 
+KIND = kinds.register("bandit-examples", "benchmarks.studies.bandit_examples:compute")
 TASKS = ("testbed", "digits")
 LAYERS, MEMBERS, RATE, BATCH, UPDATES = (50, 50), 10, 3e-3, 128, 2
 # By agent: what decides on its exploration, and the values to choose from.
@@ -129,7 +131,7 @@ def make_runs(task: str, agent: str, steps: int, seeds: range, explorations: Seq
         config = {"task": task, "agent": agent, "steps": steps, "seed": seed, "exploration": exploration}
         chosen = f"{agent.replace(' ', '-')}-e{exploration:g}"
         name = f"bandit/{task}-t{steps}/{chosen}/seed{seed}"
-        runs.append(sweep.make_run(name, "benchmarks.studies.bandit_examples:compute", config, group=f"{task}-{agent}"))
+        runs.append(sweep.make_run(name, KIND, config, group=f"{task}-{agent}"))
     return runs
 
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import places
+
 SCALES = (1.0, 3.0, 10.0, 30.0)
 SIZES = (1, 3, 10, 30, 100)
 
 
-def prior_logits(num_members: int, num_images: int) -> tuple[Any, Any]:
+def prior_logits(num_members: int, num_images: int, data_dir: str | None = None) -> tuple[Any, Any]:
     """Returns the logits of untrained priors, `[images, members, classes]`, and the labels `[images]`."""
     import tensorflow as tf
     import tqdm
@@ -29,7 +31,7 @@ def prior_logits(num_members: int, num_images: int) -> tuple[Any, Any]:
     from trainers.images import vgg
 
     config = member_config.MemberConfig(data=member_config.VALIDATION, num_train=10, num_test=num_images)
-    data = cifar10_runs.load_member_data(config)[1]
+    data = cifar10_runs.load_member_data(config, data_dir)[1]
     images = tf.constant(image_data.standardise(data, data.images))
     prior = vgg.build_conv_prior(data.input_shape, data.num_classes)
     predict = tf.function(lambda: prior(images))
@@ -56,8 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=100, help="priors to draw (default 100)")
     parser.add_argument("--images", type=int, default=500, help="to score on (default 500)")
+    places.add_data_dir(parser)
     args = parser.parse_args()
-    logits, labels = prior_logits(args.members, args.images)
+    logits, labels = prior_logits(args.members, args.images, args.data_dir)
     print("marginal / joint NLL; uniform predictions have 2.30 / 23.03")
     print("scale  " + "".join(f"{f'{size} members':>16}" for size in SIZES if size <= args.members))
     for scale in SCALES:

@@ -5,27 +5,30 @@
 Networks and training sets are those of figure 3; members have another seed than any that a figure shows. The decay is
 chosen as the paper chose its own, by the marginal NLL of ensemble-n, one for all training sets. With it, the prior
 scale is chosen by the joint NLL of ensemble-p relative to ensemble-n, for each ensemble size. What is chosen stands in
-`SIZES` of figures 3, 4 and 5 and in `Problem`s of `cifar10_runs`; a test compares them with the committed table. Figure
+`presets` of figures 3, 4 and 5 and in `Problem`s of their `runs`; a test compares them with the committed table. Figure
 11 keeps the paper's scale.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures.cifar10 import figure_3
+from benchmarks.figures import panels
+from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.cifar10 import base, figure_3
 from benchmarks.figures.cifar10 import runs as cifar10_runs
-from benchmarks.figures.cifar10.runs import Agent, N, P, Size
+from benchmarks.figures.cifar10.runs import Agent, Context, N, P, Size
+from benchmarks.figures.panels import TextTable
+from benchmarks.figures.tables import Tables
+from benchmarks.style import listing
 from trainers.images import config as member_config
 from trainers.sweeps import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP = "cifar10_settings"
 DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SCALES = (1.0, 3.0, 10.0, 30.0)
 IMAGES = 2000  # to score on
@@ -35,14 +38,12 @@ DECAY_MEMBERS = {"quick": 3, "standard": 5}
 SCALE_MEMBERS = {"quick": (3,), "standard": (3, 10, 15)}
 MEMBERS = {"quick": 15, "standard": 15}  # trained; smaller ensembles are scored in disjoint groups
 
-prepare = cifar10_runs.prepare
-
 
 def _size(preset: str, decay: float, num_members: int, trained: int) -> Size:
-    base = figure_3.SIZES[preset]
+    base_size = figure_3.FIGURE.presets[preset]
     return dataclasses.replace(
-        base,
-        problems=tuple(dataclasses.replace(problem, weight_decay=decay) for problem in base.problems),
+        base_size,
+        problems=tuple(dataclasses.replace(problem, weight_decay=decay) for problem in base_size.problems),
         num_members=num_members,
         seeds=trained // num_members,
         prior_scales=SCALES,
@@ -68,43 +69,28 @@ def _scale_agents() -> list[Agent]:
     return [Agent(N), *(Agent(P, scale) for scale in SCALES)]
 
 
-def _members(sizes: Sequence[Size], agents: Sequence[Agent]) -> list[sweep.Run]:
+def _members(sizes: Sequence[Size], agents: Sequence[Agent], context: Context | None) -> list[sweep.Run]:
     runs = {
         run.id: run
         for size in sizes
         for problem in size.problems
         for seed in range(size.seeds)
-        for run in cifar10_runs.member_runs(problem, agents, size, seed)
+        for run in cifar10_runs.member_runs(problem, agents, size, seed, context)
     }
     return list(runs.values())
 
 
-def _ensembles(size: Size, agents: Sequence[Agent]) -> Iterator[cifar10_runs.Ensemble]:
+def _ensembles(size: Size, agents: Sequence[Agent], context: Context | None = None) -> Iterator[cifar10_runs.Ensemble]:
     for problem in size.problems:
         for seed in range(size.seeds):
-            yield from cifar10_runs.ensembles(problem, agents, size, seed)
+            yield from cifar10_runs.ensembles(problem, agents, size, seed, context)
 
 
-def _scoring(sizes: Sequence[Size], agents: Sequence[Agent]) -> list[sweep.Run]:
-    return [ensemble.run for size in sizes for ensemble in _ensembles(size, agents)]
+def _scoring(sizes: Sequence[Size], agents: Sequence[Agent], context: Context | None) -> list[sweep.Run]:
+    return [ensemble.run for size in sizes for ensemble in _ensembles(size, agents, context)]
 
 
-def stages(preset: str) -> list[Callable[[Sequence[dict[str, Any]]], list[sweep.Run]]]:
-    """Returns members and scores of ensemble-n with every decay, then, with the best, of p with every prior scale."""
-    decays = _decay_sizes(preset)
-
-    def scales(rows: Sequence[dict[str, Any]]) -> list[Size]:
-        return _scale_sizes(preset, choose_decay(preset, rows))
-
-    return [
-        lambda rows: _members(decays, [Agent(N)]),
-        lambda rows: _scoring(decays, [Agent(N)]),
-        lambda rows: _members(scales(rows), _scale_agents()),
-        lambda rows: _scoring(scales(rows), _scale_agents()),
-    ]
-
-
-def choose_decay(preset: str, rows: Sequence[dict[str, Any]]) -> float:
+def choose_decay(preset: str, rows: Rows) -> float:
     """Returns the weight decay with the lowest marginal NLL of ensemble-n, averaged over training sets."""
     table = _table(_decay_sizes(preset), [Agent(N)], rows)
     return table.groupby("weight_decay").nll_marginal.mean().sort_values().index.tolist()[0]
@@ -121,7 +107,7 @@ def choose_scales(table: pd.DataFrame) -> dict[int, float]:
     return dict(zip(ratios.index.tolist(), ratios.idxmin(axis=1).tolist(), strict=True))
 
 
-def _table(sizes: Sequence[Size], agents: Sequence[Agent], rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _table(sizes: Sequence[Size], agents: Sequence[Agent], rows: Rows) -> pd.DataFrame:
     import pandas as pd
 
     by_hash = {row["hash"]: row for row in rows}
@@ -135,27 +121,85 @@ def _table(sizes: Sequence[Size], agents: Sequence[Agent], rows: Sequence[dict[s
     return pd.DataFrame([{name: by_hash[one.run.hash][name] for name in (*columns, *scores)} for one in ensembles])
 
 
-def report(preset: str, rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> list[str]:
-    """Writes `settings_PRESET.csv`: mean scores of every candidate, and which were chosen; returns what to tell."""
-    import pandas as pd
+class _Figure(base.Cifar10Figure):
+    """The study as a figure, so that it runs and resumes as figures do; a size is the name of a preset of figure 3."""
 
-    from tf_ensembles import files
+    id, name, sweep, place, reference = "cifar10-settings", "cifar10_settings", "cifar10_settings", (9.0,), N
+    title = "CIFAR10: weight decay and prior scale on held-out training images"
+    about = "Candidates for the smaller presets, scored on training images that no member trains on."
+    paper = {"weight decays tried": NOT_STATED, "prior scales tried": "1, 3, 10, 30"}
+    full_size = "The paper does not say how it chose them."
+    scores = {}
+    presets = {preset: preset for preset in MEMBERS}
 
-    decay = choose_decay(preset, rows)
-    decays = _table(_decay_sizes(preset), [Agent(N)], rows).assign(question="weight decay")
-    scales = _table(_scale_sizes(preset, decay), _scale_agents(), rows).assign(question="prior scale")
-    best = choose_scales(scales)
-    decays["chosen"] = decays.weight_decay == decay
-    scales["chosen"] = scales.prior_scale == scales.num_members.map(best)
-    keys = ["question", "num_members", "weight_decay", "prior_scale", "chosen"]
-    candidates = pd.concat([decays, scales]).groupby([*keys, "num_train"], sort=False)
-    table = candidates[["nll_marginal", "nll_joint", "accuracy"]].mean().round(5).reset_index()
-    path = folder / f"settings_{preset}.csv"
-    folder.mkdir(parents=True, exist_ok=True)
-    with files.atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
-    over_all = table.groupby(keys, sort=False)[["nll_marginal", "nll_joint"]].mean().round(3).reset_index()
-    lines = [f"wrote {path}", over_all.to_string(index=False)]
-    if decay in (min(DECAYS), max(DECAYS)):
-        lines.append(f"The best weight decay, {decay:g}, is at the end of those tried.")
-    return lines
+    def stages(self, size: str, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns members and scores of ensemble-n with every decay, then, with the best, of p with every scale."""
+        decays, where = _decay_sizes(size), context or None
+
+        def scales(rows: Rows) -> list[Size]:
+            return _scale_sizes(size, choose_decay(size, rows))
+
+        return [
+            lambda rows: _members(decays, [Agent(N)], where),
+            lambda rows: _scoring(decays, [Agent(N)], where),
+            lambda rows: _members(scales(rows), _scale_agents(), where),
+            lambda rows: _scoring(scales(rows), _scale_agents(), where),
+        ]
+
+    def collect(self, size: str, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns mean scores of every candidate, and which were chosen."""
+        import pandas as pd
+
+        decay = choose_decay(size, rows)
+        decays = _table(_decay_sizes(size), [Agent(N)], rows).assign(question="weight decay")
+        scales = _table(_scale_sizes(size, decay), _scale_agents(), rows).assign(question="prior scale")
+        best = choose_scales(scales)
+        decays["chosen"] = decays.weight_decay == decay
+        scales["chosen"] = scales.prior_scale == scales.num_members.map(best)
+        keys = ["question", "num_members", "weight_decay", "prior_scale", "chosen"]
+        candidates = pd.concat([decays, scales]).groupby([*keys, "num_train"], sort=False)
+        means = candidates[["nll_marginal", "nll_joint", "accuracy"]].mean().round(5).reset_index()
+        return {f"settings_{size}": means}
+
+    def table(self, tables: Tables) -> pd.DataFrame:
+        """Returns the candidates; those of the larger preset where both were kept."""
+        size = "standard" if tables.has("cifar10/settings_standard.csv") else "quick"
+        return tables.read(f"cifar10/settings_{size}.csv", ("question", "num_members", "prior_scale", "chosen"))
+
+    def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
+        """Returns the scores of candidates, averaged over training sets."""
+        decays = table[table.question == "weight decay"].groupby("weight_decay").nll_marginal.mean()
+        lines = [panels.Series(N, tuple(panels.Point(float(str(x)), y) for x, y in decays.items()))]
+        scales = table[(table.question == "prior scale") & (table.prior_scale > 0)]
+        for members, rows in scales.groupby("num_members"):
+            means = rows.groupby("prior_scale").nll_joint.mean()
+            points = tuple(panels.Point(float(str(x)), y) for x, y in means.items())
+            lines.append(panels.Series(f"{members} members", points))
+        options: dict[str, Any] = {"kind": "lines", "log_x": True}
+        return [
+            panels.Panel("ensemble-n", "marginal NLL", tuple(lines[:1]), x_label="weight decay times T", **options),
+            panels.Panel("ensemble-p", "joint NLL of 10 labels", tuple(lines[1:]), x_label="prior scale", **options),
+        ]
+
+    def used(self, tables: Tables) -> Mapping[str, str]:
+        """Returns what was tried."""
+        table = tables.of(self)
+        scales = table[(table.question == "prior scale") & (table.prior_scale > 0)].prior_scale
+        return {"weight decays tried": listing(table.weight_decay), "prior scales tried": listing(scales)}
+
+    def chosen(self, tables: Tables) -> TextTable | None:
+        """Returns what was chosen."""
+        table = tables.of(self)
+        rows = table[table.chosen].drop_duplicates(["question", "num_members"]).to_dict("records")
+        keys = ("question", "num_members", "weight_decay", "prior_scale")
+        return list(keys), [[f"{row[key]}" for key in keys] for row in rows]
+
+    def caption(self, tables: Tables) -> str:
+        """Returns what stands below the picture, and whether the choice is at an end of what was tried."""
+        table = tables.of(self)
+        (decay,) = set(table[(table.question == "weight decay") & table.chosen].weight_decay)
+        end = f" It is at the end of those tried: {decay:g}." if decay in (min(DECAYS), max(DECAYS)) else ""
+        return f"Means over training sets, on {IMAGES:,} held-out images. The weight decay of the lowest marginal NLL is chosen.{end}"
+
+
+FIGURE = _Figure()

@@ -32,9 +32,6 @@ from numpy.typing import NDArray
 from trainers.images import config as member_config
 from trainers.images.config import MemberConfig
 
-ROOT_VARIABLE = "TF_ENSEMBLES_STORE"
-DEFAULT_ROOT = pathlib.Path("results/cifar10/members")
-
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
 WEIGHTS, RESULT, FAILURE, LOCK = "weights.npz", "result.json", "failure.json", "lock"
 
@@ -65,11 +62,6 @@ class Status:
     state: State
     steps: int = 0
     reason: str = ""
-
-
-def default_root() -> pathlib.Path:
-    """The store's folder: `$TF_ENSEMBLES_STORE`, or one below the working directory."""
-    return pathlib.Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
 
 
 class MemberFiles:

@@ -1,8 +1,8 @@
 """What a sweep consists of: runs, and the units in which they are computed.
 
-A run is a function by its dotted name, a configuration and a string id such as
-`testbed/d10-r100-t0.1/ensemble-bp/seed3`. Everything about it is text, so the same run can be named, hashed, sent to a
-worker on another machine and found again years later.
+A run is a kind, a configuration and a string id such as `testbed/d10-r100-t0.1/ensemble-bp/seed3`. Everything about it
+is text, so the same run can be named, hashed, sent to a worker on another machine and found again years later. Where
+things are on a machine is its context: it travels to the worker and is part of nothing that is stored.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainers.sweeps import kinds
+
 # Columns of a row that are about the run, beside those of its configuration and of its result.
-ABOUT = ("id", "hash", "function", "config")
+ABOUT = ("id", "hash", "kind", "config")
 # Columns that say how a run went; they differ between two computations of the same run.
 FACTS = ("wall_seconds", "warm", "finished_at", "session", "versions", "machine")
-
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+# What rows had in the place of `kind` before kinds had names. Nothing else may be called so: old rows are known by it.
+FORMER_KIND = "function"
+# Names that neither configurations nor results may have.
+RESERVED = frozenset({*ABOUT, *FACTS, FORMER_KIND})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +31,12 @@ class Run:
     """One computation of a sweep; make it with `make_run`. Its result is one row."""
 
     id: str  # names the run from the table to the plot; unique in a sweep
-    function: str  # "module:function", from a configuration to a dict of scalars
+    kind: str  # a registered name, or "module:function"; see `kinds`
     config_json: str  # the configuration as canonical JSON
     group: str = ""  # runs of one group share compiled code: they go to the same worker
     batch: str = ""  # runs of one batch are computed by one call on the list of their configurations; "": alone
     cost: float = 1.0  # relative to other runs, for estimates of time
+    context_json: str = "{}"  # keyword arguments of the function that say where things are; neither hashed nor stored
 
     @property
     def config(self) -> dict[str, Any]:
@@ -41,9 +45,8 @@ class Run:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Of id, function and configuration: 32 hexadecimal digits, the same on every machine."""
-        content = json.dumps([self.id, self.function, self.config_json])
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
+        """Of id, kind and configuration: 32 hexadecimal digits, the same on every machine."""
+        return hash_of(self.id, self.kind, self.config_json)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +67,10 @@ class Unit:
         return sum(run.cost for run in self.runs)
 
     def message(self) -> dict[str, Any]:
-        """Returns what `sweep_worker.compute` takes."""
+        """Returns what `worker.compute` takes. It names the function, so that workers need not know kinds."""
         return {
-            "function": self.runs[0].function,
+            "function": kinds.function_of(self.runs[0].kind),
+            "context": json.loads(self.runs[0].context_json),
             "group": self.runs[0].group,
             "batch": bool(self.runs[0].batch),
             "runs": [(run.hash, run.config_json) for run in self.runs],
@@ -76,9 +80,10 @@ class Unit:
 
 def make_run(
     run_id: str,
-    function: str,
+    kind: str,
     config: Mapping[str, Any],
     *,
+    context: Mapping[str, Any] | None = None,
     group: str = "",
     batch: str = "",
     cost: float = 1.0,
@@ -87,9 +92,12 @@ def make_run(
 
     Args:
         run_id: a readable name, unique in its sweep, without spaces.
-        function: `"module:function"`; takes a configuration, or a list of them where `batch` is given, and returns a
-            dict of scalars, or a list of such dicts.
+        kind: the name of a registered kind, or a function of your own as `"module:function"`. It is called as
+            `function(config, **context)`, or with a list of configurations where `batch` is given, and returns a dict
+            of scalars, or a list of such dicts.
         config: names to JSON values; finite numbers only. A `seed` belongs here.
+        context: where things are, such as a folder of data: names to JSON values. It is no part of what the run is: no
+            result may depend on it.
         group: runs of one group go to the same worker as long as it can be.
         batch: runs of one batch are computed together, always all of them, so that their values do not depend on what
             was computed before.
@@ -97,13 +105,18 @@ def make_run(
     """
     if not run_id or any(character.isspace() for character in run_id):
         raise ValueError(f"Expected a run id without spaces. Received: {run_id!r}")
-    if not _FUNCTION.fullmatch(function):
-        raise ValueError(f"Expected a function such as 'package.module:function'. Received: {function!r}")
-    if taken := sorted(set(config) & {*ABOUT, *FACTS}):
+    kinds.function_of(kind)  # Raises where there is none.
+    if taken := sorted(set(config) & RESERVED):
         raise ValueError(f"Expected a configuration without the names {', '.join(taken)}. Received: {dict(config)}")
     if not cost > 0:
         raise ValueError(f"Expected cost > 0. Received: {cost}")
-    return Run(run_id, function, canonical_json(dict(config)), group, batch, float(cost))
+    texts = canonical_json(dict(config)), canonical_json(dict(context or {}))
+    return Run(run_id, kinds.current_name(kind), texts[0], group, batch, float(cost), texts[1])
+
+
+def hash_of(run_id: str, kind: str, config_json: str) -> str:
+    """Returns the hash of a run; it names rows on disk."""
+    return hashlib.sha256(json.dumps([run_id, kind, config_json]).encode()).hexdigest()[:32]
 
 
 def canonical_json(value: Any) -> str:
@@ -123,8 +136,8 @@ def check_unique(runs: Sequence[Run]) -> None:
             raise ValueError(f"Expected a different id for every run. Received twice: {run.id}")
         ids[run.id] = run
         first = batches.setdefault(run.batch, run) if run.batch else run
-        if (first.function, first.group) != (run.function, run.group):
-            raise ValueError(f"Expected one function and group per batch. Received: {first.id} and {run.id}")
+        if (first.kind, first.group, first.context_json) != (run.kind, run.group, run.context_json):
+            raise ValueError(f"Expected one kind, group and context per batch. Received: {first.id} and {run.id}")
 
 
 def make_units(runs: Sequence[Run], done: set[str]) -> list[Unit]:

@@ -8,12 +8,14 @@
 Rows are appended whole lines at a time and reach the disk before they count as done. A process that dies while writing
 can leave a last line without its end: readers leave it out, the next writer cuts it off. The lock is the kernel's, so
 it ends with its holder, however that ends.
+
+Rows that were stored before kinds of runs had names are read as if they had one (`kinds.ALIASES`), so old folders are
+continued and nothing in them is rewritten.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import os
@@ -23,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from trainers.sweeps import kinds
 from trainers.sweeps import runs as sweep_runs
 
 PLAN, RESULTS, FAILURES, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "lock"
@@ -58,17 +61,40 @@ def read_lines(path: str | os.PathLike[str]) -> list[Row]:
 
 def read_plan(folder: str | os.PathLike[str]) -> list[sweep_runs.Run]:
     """Returns all the runs that were ever planned in a folder, in their order."""
-    return [sweep_runs.Run(**row) for row in read_lines(pathlib.Path(folder) / PLAN)]
+    return [_planned_run(row) for row in read_lines(pathlib.Path(folder) / PLAN)]
 
 
 def read_results(folder: str | os.PathLike[str]) -> list[Row]:
     """Returns the rows of completed runs in the order in which they were completed."""
-    return read_lines(pathlib.Path(folder) / RESULTS)
+    return [_with_kind(row) for row in read_lines(pathlib.Path(folder) / RESULTS)]
 
 
 def read_failures(folder: str | os.PathLike[str]) -> list[Row]:
     """Returns the rows of failed attempts, also of runs that succeeded later."""
-    return read_lines(pathlib.Path(folder) / FAILURES)
+    return [_with_kind(row) for row in read_lines(pathlib.Path(folder) / FAILURES)]
+
+
+# What of a run is kept in the plan. Not its context, which may differ where the sweep is continued.
+_PLANNED = ("id", "kind", "config_json", "group", "batch", "cost")
+
+
+def _planned_run(row: Row) -> sweep_runs.Run:
+    fields = dict(row)
+    if sweep_runs.FORMER_KIND in fields:
+        fields["kind"] = kinds.current_name(fields.pop(sweep_runs.FORMER_KIND))
+    return sweep_runs.Run(**fields)
+
+
+def _with_kind(row: Row) -> Row:
+    """Returns a row as it would be stored today: with its kind, and the hash that follows from it."""
+    former = row.get(sweep_runs.FORMER_KIND)
+    if former is None:
+        return row
+    kind, run_hash = kinds.current_name(former), row["hash"]
+    if kind != former:
+        run_hash = sweep_runs.hash_of(row["id"], kind, sweep_runs.canonical_json(row["config"]))
+    rest = {name: value for name, value in row.items() if name not in ("id", "hash", sweep_runs.FORMER_KIND)}
+    return {"id": row["id"], "hash": run_hash, "kind": kind, **rest}
 
 
 def read_holder(folder: str | os.PathLike[str]) -> Row | None:
@@ -210,11 +236,11 @@ class Store:
         self._plan = plan
 
     def _replace_plan(self, runs: Iterable[sweep_runs.Run]) -> None:
-        # Not files.atomic_path: that would import TensorFlow into a process that needs none, and does not sync.
+        # Not files.atomic_path, which does not wait until the content is on the disk.
         scratch = self.folder / f"{PLAN}.new"
         try:
             with scratch.open("w") as file:
-                file.writelines(json.dumps(dataclasses.asdict(run)) + "\n" for run in runs)
+                file.writelines(json.dumps({name: getattr(run, name) for name in _PLANNED}) + "\n" for run in runs)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(scratch, self.folder / PLAN)

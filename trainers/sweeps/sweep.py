@@ -6,7 +6,7 @@
     table = sweep.read("results/sweep/square")          # a pandas DataFrame, one row per run
 
 A killed sweep continues where it was when the same is called again: rows are written once, whole, or not at all
-(`sweep_store`). Runs are computed by local worker processes or by Ray (`sweep_engines`).
+(`store`). Runs are computed by local worker processes or by Ray (`engines`).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Sweep:
 
     def row(self, run: Run, outcome: dict[str, Any]) -> sweep_store.Row:
         """Returns the row of an outcome: configuration and result as columns, and the facts of the run."""
-        about = {"id": run.id, "hash": run.hash, "function": run.function}
+        about = {"id": run.id, "hash": run.hash, "kind": run.kind}
         config = run.config
         if "error" in outcome:
             content = {**about, "config": config, **{key: outcome[key] for key in ("error", "traceback")}}

@@ -42,7 +42,7 @@ _known: set[tuple[str, str]] = set()  # functions and groups that this process h
 
 
 def compute(message: dict[str, Any]) -> list[Outcome]:
-    """Computes a unit (see `sweep_runs.Unit.message`) and returns one outcome per wanted run.
+    """Computes a unit (see `runs.Unit.message`) and returns one outcome per wanted run.
 
     An outcome has `hash`, `wall_seconds`, `warm`, `finished_at`, `versions` and `machine`, and either `result` or
     `error` with `traceback`. It is warm where this process has computed runs of its group before: the others' time
@@ -57,31 +57,29 @@ def compute(message: dict[str, Any]) -> list[Outcome]:
 
 def _compute(message: dict[str, Any]) -> list[Outcome]:
     wanted = set(message["wanted"])
-    hashes = [run_hash for run_hash, _ in message["runs"]]
-    configs = [json.loads(text) for _, text in message["runs"]]
-    if not message["batch"]:
-        pairs = zip(hashes, configs, strict=True)
-        return [_attempt(message["function"], key, [config], False) for key, config in pairs if key in wanted]
-    started = time.perf_counter()
-    try:
-        results = _call(message["function"], configs, True)
-    except (Exception, SystemExit):
-        pairs = zip(hashes, configs, strict=True)
-        return [_attempt(message["function"], key, [config], True) for key, config in pairs if key in wanted]
-    # Runs of a batch cannot be timed one by one: each is given an equal share.
-    share = (time.perf_counter() - started) / len(configs)
-    both = zip(hashes, results, strict=True)
-    return [_outcome(run_hash, share, result=result) for run_hash, result in both if run_hash in wanted]
+    runs = [(run_hash, json.loads(text)) for run_hash, text in message["runs"]]
+    if message["batch"]:
+        started = time.perf_counter()
+        try:
+            results = _call(message, [config for _, config in runs])
+        except (Exception, SystemExit):
+            pass  # Below, one by one.
+        else:
+            # Runs of a batch cannot be timed one by one: each is given an equal share.
+            share = (time.perf_counter() - started) / len(runs)
+            both = zip(runs, results, strict=True)
+            return [_outcome(run_hash, share, result=result) for (run_hash, _), result in both if run_hash in wanted]
+    return [_attempt(message, run_hash, config) for run_hash, config in runs if run_hash in wanted]
 
 
-def _attempt(function: str, run_hash: str, configs: Sequence[dict[str, Any]], batch: bool) -> Outcome:
+def _attempt(message: dict[str, Any], run_hash: str, config: dict[str, Any]) -> Outcome:
     started = time.perf_counter()
     try:
-        result = _call(function, configs, batch)[0]
+        result = _call(message, [config])[0]
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(error))
-        message = f"{type(error).__name__}: {error}"
-        return _outcome(run_hash, time.perf_counter() - started, error=message, traceback=text)
+        summary = f"{type(error).__name__}: {error}"
+        return _outcome(run_hash, time.perf_counter() - started, error=summary, traceback=text)
     return _outcome(run_hash, time.perf_counter() - started, result=result)
 
 
@@ -126,10 +124,11 @@ def resolve(function: str) -> Callable[..., Any]:
     return found
 
 
-def _call(function: str, configs: Sequence[dict[str, Any]], batch: bool) -> list[dict[str, Any]]:
+def _call(message: dict[str, Any], configs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Calls a run's function, of one configuration or of a batch of them, and checks what it returns."""
-    found = resolve(function)
-    results = found(list(configs)) if batch else [found(config) for config in configs]
+    function = message["function"]
+    found = functools.partial(resolve(function), **message["context"])
+    results = found(list(configs)) if message["batch"] else [found(config) for config in configs]
     if not isinstance(results, (list, tuple)) or len(results) != len(configs):
         raise ValueError(f"Expected a list of {len(configs)} results from {function}. Received: {results!r}")
     return [_check(function, config, result) for config, result in zip(configs, results, strict=True)]
@@ -142,7 +141,7 @@ def _check(function: str, config: dict[str, Any], result: Any) -> dict[str, Any]
     for name, value in scalars.items():
         if not (value is None or isinstance(value, (bool, int, float, str))):
             raise ValueError(f"Expected a scalar {name!r} from {function}. Received: {value!r}")
-        if name in config or name in (*sweep_runs.ABOUT, *sweep_runs.FACTS):
+        if name in config or name in sweep_runs.RESERVED:
             raise ValueError(f"Expected a new name for a result of {function}. Received: {name!r}")
     return scalars
 

@@ -12,6 +12,7 @@ from benchmarks.figures import base, panels
 from benchmarks.figures.bandit import runs
 from benchmarks.figures.bandit.runs import Settings
 from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.style import listing
 
@@ -101,7 +102,7 @@ class BanditFigure(base.Figure):
         one = last[last.agent == last.agent.iloc[0]]
         return {"problems J": listing([one.problems.sum()]), "horizon T": listing([table.horizon.max()])}
 
-    def chosen(self, tables: Tables) -> panels.TextTable | None:
+    def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the parameters that were tuned for each horizon."""
         columns = ("horizon", "agent", "regularizer", "prior_scale")
         rows = []

@@ -71,17 +71,18 @@ class _Figure(figures_base.Figure):
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns regret by M, and the difference on the same problems."""
         finite, infinite = table[table.members > 0], table[table.members == 0].iloc[0]
+        rows = finite.to_dict("records")
         points = [
-            panels.point(row.members, stats.normal_interval(row.regret, row.standard_error, int(row.problems)))
-            for row in finite.itertuples()
+            panels.point(row["members"], stats.normal_interval(row["regret"], row["standard_error"], row["problems"]))
+            for row in rows
         ]
         gaps = [
-            panels.Point(row.members, row.minus_infinite, row.minus_infinite_low, row.minus_infinite_high)
-            for row in finite.itertuples()
-            if abs(row.minus_infinite) < 0.25 * infinite.regret
+            panels.Point(row["members"], row["minus_infinite"], row["minus_infinite_low"], row["minus_infinite_high"])
+            for row in rows
+            if abs(row["minus_infinite"]) < 0.25 * infinite.regret
         ]
         options: dict[str, Any] = {"kind": "lines", "x_label": "members M", "log_x": True}
-        reference = {"reference": float(infinite.regret), "reference_name": "infinitely many members"}
+        reference: dict[str, Any] = {"reference": float(infinite.regret), "reference_name": "infinitely many members"}
         regret = panels.Panel(
             "regret", "regret", (panels.Series(BP, tuple(points)),), log_y=True, **options, **reference
         )

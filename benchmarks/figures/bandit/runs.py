@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from trainers.sweeps import sweep
+from trainers.sweeps import kinds, sweep
 from trainers.sweeps.sweep import Run
 
 Rows = Sequence[dict[str, Any]]
-FUNCTION = "benchmarks.figures.bandit.runs:compute"
+KIND = kinds.register("bandit", "benchmarks.figures.bandit.runs:compute")
 HORIZONS = (100, 200, 500, 1000, 2000, 5000, 10_000)
 TUNED = ("ensemble-n", "ensemble-p", "ensemble-p-weighted")
 REFERENCE = "ensemble-bp"
@@ -181,5 +181,5 @@ def _parts(
             "members": members,
         }
         name = f"bandit/{where}/{stage}/{agent}/{named}{size}/seed{seed}-problem{first}"
-        runs.append(sweep.make_run(name, FUNCTION, config, group=f"{agent == REFERENCE}-{members}", cost=1.0))
+        runs.append(sweep.make_run(name, KIND, config, group=f"{agent == REFERENCE}-{members}", cost=1.0))
     return runs

@@ -14,6 +14,7 @@ from benchmarks.figures import base, panels
 from benchmarks.figures.base import Rows, Stage
 from benchmarks.figures.cifar10 import runs
 from benchmarks.figures.cifar10.runs import BP, N, P
+from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.stats import NoDataError
 from benchmarks.style import listing
@@ -102,7 +103,7 @@ class Cifar10Figure(base.Figure):
         }
         return found | {name: listing(kept[column]) for column, (name, _) in _TRAINING.items() if column in kept}
 
-    def chosen(self, tables: Tables) -> panels.TextTable | None:
+    def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the prior scale of every agent and training set, where it is chosen."""
         if not self.tuned:
             return None

@@ -11,7 +11,7 @@ Importing this module does not import TensorFlow; computing runs does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.images import config as member_config
@@ -27,6 +27,7 @@ SCORES = ("nll_marginal", "nll_marginal_error", "nll_joint", "nll_joint_error", 
 VGG, N, P, BP = "vgg", "ensemble-n", "ensemble-p", "ensemble-bp"
 
 Rows = Sequence[dict[str, Any]]
+Context = Mapping[str, Any]  # store and data: where members and images are; needed to compute runs, not to name them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,17 +134,19 @@ def _fields(problem: Problem, agent: Agent, size: Size) -> dict[str, Any]:
     return fields
 
 
-def member_runs(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) -> list[sweep.Run]:
+def member_runs(
+    problem: Problem, agents: Iterable[Agent], size: Size, seed: int, context: Context | None = None
+) -> list[sweep.Run]:
     """Returns the training of all members that the ensembles of one problem and seed need, each once."""
     runs = {}
     for agent in agents:
         for member in range(seed * size.num_members, (seed + 1) * size.num_members):
-            run = _member_run(problem, agent, size, member)
+            run = _member_run(problem, agent, size, member, context)
             runs[run.id] = run
     return list(runs.values())
 
 
-def _member_run(problem: Problem, agent: Agent, size: Size, member: int) -> sweep.Run:
+def _member_run(problem: Problem, agent: Agent, size: Size, member: int, context: Context | None) -> sweep.Run:
     fields = _fields(problem, agent, size)
     config = member_config.from_dict({**fields, "member": member})
     tested = (size.num_test or 10_000) * (2 if agent.prior_scale else 1)
@@ -151,15 +154,19 @@ def _member_run(problem: Problem, agent: Agent, size: Size, member: int) -> swee
         f"{size.name}/{problem.id}/{agent.members_id}/member{member}",
         functions.TRAIN,
         {**fields, "member": member},
+        context=context and {**context, "keep_weights": False},  # Figures are drawn from predictions.
         group=f"batch{config.batch}-{'prior' if agent.prior_scale else 'plain'}",  # What is compiled for.
         cost=3 * config.num_steps * config.batch + tested + 1000,  # About, in images that pass through a network.
     )
 
 
-def ensembles(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) -> list[Ensemble]:
+def ensembles(
+    problem: Problem, agents: Iterable[Agent], size: Size, seed: int, context: Context | None = None
+) -> list[Ensemble]:
     """Returns the ensembles of one problem and seed; of `vgg`, each member alone."""
     found = []
     start = seed * size.num_members
+    store = context and {"store": context["store"]}
     for agent in agents:
         parts = [(start, count) for count in size.sizes]
         if agent.name == VGG:
@@ -167,20 +174,24 @@ def ensembles(problem: Problem, agents: Iterable[Agent], size: Size, seed: int) 
         for first, count in parts:
             config = {**_fields(problem, agent, size), "num_members": count, "first_member": first}
             run_id = f"{size.name}/{problem.id}/{agent.name}-{agent.members_id}-m{count}/from{first}"
-            run = sweep.make_run(run_id, functions.EVALUATE, config, group="evaluate", cost=10.0 * count)
+            run = sweep.make_run(run_id, functions.EVALUATE, config, context=store, group="evaluate", cost=10.0 * count)
             found.append(Ensemble(problem, agent, seed, count, first, run))
     return found
 
 
-def stages(size: Size, agents: Sequence[Agent]) -> list[Callable[[Rows], list[sweep.Run]]]:
+def stages(
+    size: Size, agents: Sequence[Agent], context: Context | None = None
+) -> list[Callable[[Rows], list[sweep.Run]]]:
     """Returns, for one training set after the other, the training of all members and the scoring of all ensembles."""
 
     def train(problem: Problem) -> Callable[[Rows], list[sweep.Run]]:
-        return lambda rows: [run for seed in range(size.seeds) for run in member_runs(problem, agents, size, seed)]
+        return lambda rows: [
+            run for seed in range(size.seeds) for run in member_runs(problem, agents, size, seed, context)
+        ]
 
     def score(problem: Problem) -> Callable[[Rows], list[sweep.Run]]:
         return lambda rows: [
-            ensemble.run for seed in range(size.seeds) for ensemble in ensembles(problem, agents, size, seed)
+            ensemble.run for seed in range(size.seeds) for ensemble in ensembles(problem, agents, size, seed, context)
         ]
 
     return [stage for problem in size.problems for stage in (train(problem), score(problem))]

@@ -72,7 +72,7 @@ def kl_series(rows: pd.DataFrame, column: str, name: str) -> panels.Series:
     import numpy as np
 
     rows = rows[np.isfinite(rows.kl)].sort_values(column)
-    counts = rows.problems if "problems" in rows else [0] * len(rows)
+    counts = rows.problems.tolist() if "problems" in rows else [0] * len(rows)
     values = zip(rows[column], rows.kl, rows.kl_error, counts, strict=True)
     return panels.Series(
         name, tuple(panels.point(x, stats.normal_interval(kl, error, n)) for x, kl, error, n in values)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
+from trainers.sweeps import kinds
 from trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ SWEEP = "linear"
 N, P, WEIGHTED, BP = AGENTS = ("ensemble-n", "ensemble-p", "ensemble-p-weighted", "ensemble-bp")
 JOINT = {"dim": 5, "num_data": 50, "condition": 10.0, "heteroscedasticity": 10.0}  # of finite ensembles and predictions
 
-BOUND, FINITE, PREDICTIONS, SPECIAL, PROPOSITIONS = (
-    f"benchmarks.figures.linear.runs:{name}"
-    for name in ("compare_with_bound", "finite_ensemble", "joint_predictions", "special_case", "proposition")
-)
+_HERE = "benchmarks.figures.linear.runs"
+BOUND = kinds.register("linear-bound", f"{_HERE}:compare_with_bound")
+FINITE = kinds.register("linear-members", f"{_HERE}:finite_ensemble")
+PREDICTIONS = kinds.register("linear-predictions", f"{_HERE}:joint_predictions")
+SPECIAL = kinds.register("linear-special", f"{_HERE}:special_case")
+PROPOSITIONS = kinds.register("linear-proposition", f"{_HERE}:proposition")
 
 _PILOT_SEED = 7_919  # Ensemble-p's prior scale is tuned on problems that are not measured.
 _STREAM = 10_007  # Seeds of different settings are this far apart.
@@ -230,7 +233,7 @@ def special_case(config: Mapping[str, Any]) -> dict[str, Any]:
     else:
         check = theory.homoscedastic_case(*asked)
     high = config["case"] == "high snr" and config["quantity"] == "kl"
-    predicted = theory.high_snr_kl(config["dim"], config["num_data"]) if high else check.predicted
+    predicted: Any = theory.high_snr_kl(config["dim"], config["num_data"]) if high else check.predicted
     return {"measured": float(check.measured), "error": float(check.error), "predicted": float(predicted)}
 
 

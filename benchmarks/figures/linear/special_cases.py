@@ -41,7 +41,7 @@ class _Figure(base.LinearFigure):
         made = []
         for case, quantity, column, x_label, y_label, title, log_y in _PANELS:
             rows = table[(table.case == case) & (table.quantity == quantity)].sort_values(column)
-            counts = rows.problems if "problems" in rows else [0] * len(rows)
+            counts = rows.problems.tolist() if "problems" in rows else [0] * len(rows)
             values = zip(rows[column], rows.measured, rows.error, counts, strict=True)
             points = [panels.point(x, stats.normal_interval(y, error, n)) for x, y, error, n in values]
             lines = [panels.Series(P, tuple(points))]

@@ -7,8 +7,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.figures import base, panels
+from benchmarks.figures import base
 from benchmarks.figures.base import Rows, Stage
+from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.figures.testbed import runs, tuning
 from benchmarks.stats import NoDataError
@@ -120,7 +121,7 @@ class TunedFigure(TestbedFigure):
             found["prior scales tried"] = f"{with_prior[['prior_scale', 'prior_scaling']].drop_duplicates().shape[0]}"
         return found
 
-    def chosen(self, tables: Tables) -> panels.TextTable | None:
+    def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the hyper-parameters of every agent and setting."""
         grid = tables.read(f"testbed/{self.grid}.csv")
         rows = []

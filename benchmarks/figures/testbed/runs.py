@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers.sweeps import sweep
+from trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     from tf_ensembles import testbed
 
-FUNCTION = "benchmarks.figures.testbed.runs:train_and_score"
+KIND = kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score")
 UNIFORM = "uniform"
 POINT = ("mlp",)
 WITH_PRIOR = ("ensemble-p", "ensemble-bp")
@@ -161,7 +161,7 @@ def _make_run(setting: Setting, agent: Agent, seed: int, size: Size, part: int) 
     batch = min(100, setting.num_train)
     return sweep.make_run(
         f"testbed/{setting.id}/{agent.id}/seed{seed}",
-        FUNCTION,
+        KIND,
         config,
         group=f"d{setting.input_dim}-b{batch}",  # What is compiled for.
         batch=f"{setting.id}/seed{seed}/part{part}",

@@ -1,7 +1,6 @@
 """`tf-ensembles cifar10`, on small arrays in the place of CIFAR10."""
 
 import csv
-import os
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import tf_ensembles as tfe
 from benchmarks.commands import main as cli
 from tests.member_process import make_data
-from trainers.images import runs as cifar10_runs
+from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 
@@ -26,12 +25,7 @@ def arrays(tmp_path_factory):
 
 
 def call(*arguments):
-    before = dict(os.environ)  # The command sets variables for its workers: other tests must not see them.
-    try:
-        return cli.main(["cifar10", *map(str, arguments)])
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    return cli.main(["cifar10", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +52,7 @@ def test_training_says_both_batches_and_trains_what_was_asked(store, arrays, cap
     assert "3 of 3 members finished" in shown
     assert results == [(files.folder / member_store.RESULT).stat().st_mtime_ns for files in _members(store)]
     expected = MemberConfig(
-        data=cifar10_runs.arrays_name(str(arrays)), num_train=20, width=0.05, epochs=2, batch_size=10,
+        data=member_runs.arrays_name(str(arrays)), num_train=20, width=0.05, epochs=2, batch_size=10,
         learning_rate=0.01, prior_scale=2.0, bootstrap_probability=0.9,
     )  # fmt: skip
     assert _members(store)[0].config == expected
@@ -67,7 +61,7 @@ def test_training_says_both_batches_and_trains_what_was_asked(store, arrays, cap
     assert "epochs=2 (now 3)" in capsys.readouterr().err
 
 
-def test_scores_of_every_size(store, tmp_path, capsys, monkeypatch):
+def test_scores_of_every_size(store, tmp_path, capsys):
     output = tmp_path / "scores.csv"
     assert call("evaluate", "--store", store, "--output", output) == 0
     assert "small: 3 members, 24 test images" in capsys.readouterr().out
@@ -81,16 +75,15 @@ def test_scores_of_every_size(store, tmp_path, capsys, monkeypatch):
         assert float(row["nll_marginal"]) == pytest.approx(tfe.metrics.marginal_nll(first, labels))
         assert float(row["nll_joint"]) == pytest.approx(tfe.metrics.dyadic_nll(first, labels))
     # The functions of sweep runs read the same files.
-    monkeypatch.setenv(member_store.ROOT_VARIABLE, str(store))
     fields = {name: value for name, value in _members(store)[0].config.to_dict().items() if name != "member"}
-    scores = cifar10_runs.evaluate_ensemble({**fields, "num_members": 3})
+    place = {"store": str(store)}
+    scores = member_runs.evaluate_ensemble({**fields, "num_members": 3}, **place)
     assert scores["nll_joint"] == pytest.approx(float(rows[2]["nll_joint"]))
-    assert cifar10_runs.evaluate_sizes({**fields, "num_members": 3})[1]["size"] == 2
-    second = cifar10_runs.evaluate_ensemble({**fields, "num_members": 1, "first_member": 1})
+    second = member_runs.evaluate_ensemble({**fields, "num_members": 1, "first_member": 1}, **place)
     assert second["accuracy"] == np.mean(logits[:, 1].argmax(axis=1) == labels)
-    assert cifar10_runs.train_member(_members(store)[2].config.to_dict())["steps"] == 4
+    assert member_runs.train_member(_members(store)[2].config.to_dict(), **place)["steps"] == 4
     with pytest.raises(ValueError, match=r"Expected finished members.*1 of 4 that are not: member 3"):
-        cifar10_runs.evaluate_ensemble({**fields, "num_members": 4})
+        member_runs.evaluate_ensemble({**fields, "num_members": 4}, **place)
 
 
 def test_the_export_computes_the_members(store, arrays, tmp_path):
@@ -100,7 +93,7 @@ def test_the_export_computes_the_members(store, arrays, tmp_path):
     signatures = tf.saved_model.load(str(tmp_path / "saved")).signatures
     assert set(signatures) == {"serving_default", "members", "sample", "uncertainty"}
     config = _members(store)[0].config
-    images = cifar10_runs.load_member_data(config, str(arrays))[1].images
+    images = member_runs.load_member_data(config, str(arrays))[1].images
     exported = signatures["members"](inputs=tf.constant(images, tf.float32))["logits"]
     expected = np.stack([files.predictions()[0] for files in _members(store)[:2]], axis=1)
     np.testing.assert_allclose(exported, expected, rtol=1e-3, atol=1e-3)

@@ -18,7 +18,7 @@ def _run(*arguments, code=None):
 def test_help_answers_without_tensorflow(name):
     arguments = ["--help"] if name is None else [name, "--help"]
     code = (
-        "import sys\nfrom trainers import cli\n"
+        "import sys\nfrom benchmarks.commands import main as cli\n"
         f"try:\n    cli.main({arguments!r})\nexcept SystemExit as e:\n    assert e.code == 0\n"
         "heavy = {'tensorflow', 'keras', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\nassert not heavy, heavy"
     )
@@ -71,7 +71,7 @@ def test_info_is_quiet_and_tells_what_is_there():
 def test_no_banner_reaches_a_person_and_real_messages_do():
     code = """
 import os, sys
-from trainers import quiet
+from benchmarks.commands import quiet
 with quiet.quiet():
     from tf_ensembles import legacy_keras
     legacy_keras.import_tf_agents()

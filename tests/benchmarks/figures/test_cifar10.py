@@ -36,8 +36,8 @@ COLUMNS = {
 
 def _runs(figure, preset):
     runs = list(itertools.chain(*(stage([]) for stage in figure.stages(preset))))
-    trained = [run for run in runs if run.function.endswith(":train_member")]
-    return trained, [run for run in runs if run.function.endswith(":evaluate_ensemble")]
+    trained = [run for run in runs if run.kind == functions.TRAIN]
+    return trained, [run for run in runs if run.kind == functions.EVALUATE]
 
 
 def _scores(config):

@@ -9,6 +9,7 @@ from benchmarks.figures.cifar10 import figure_3, figure_4, figure_5, figure_11
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from benchmarks.studies import cifar10_settings
 from trainers.images import config as member_config
+from trainers.images import runs as functions
 
 RESULTS = pathlib.Path(__file__).parents[3] / "benchmarks" / "results" / "cifar10"
 
@@ -26,7 +27,7 @@ def _rows(preset):
     rows, members = [], []
     for stage in cifar10_settings.stages(preset):
         for run in stage(rows):
-            if run.function.endswith(":train_member"):
+            if run.kind == functions.TRAIN:
                 members.append(run)
             else:
                 rows.append({"id": run.id, "hash": run.hash, **run.config, **_score(run.config)})
@@ -41,7 +42,7 @@ def test_both_are_chosen_on_images_and_members_of_no_figure(tmp_path):
         for figure in (figure_3, figure_4, figure_5, figure_11)
         for stage in figure.stages("standard")
         for run in stage([])
-        if run.function.endswith(":train_member")
+        if run.kind == functions.TRAIN
     }
     assert {run.config["seed"] for run in members}.isdisjoint(figures)
     assert len({run.id for run in members}) == len({run.hash for run in members})

@@ -6,13 +6,11 @@ import keras
 import numpy as np
 import pytest
 
-from trainers.images import cifar10 as cifar10_data
+from trainers.images import cifar10, runs, training
 from trainers.images import data as image_data
-from trainers.images import runs as cifar10_runs
-from trainers.images import training as member_training
 from trainers.images.config import MemberConfig
 
-FOLDER = os.environ.get(cifar10_runs.DATA_VARIABLE)
+FOLDER = os.environ.get("TF_ENSEMBLES_DATA") or None
 
 CONFIG = MemberConfig(num_train=5000, num_test=2000, width=0.25, epochs=10, batch_size=64, weight_decay=3.0)
 
@@ -35,10 +33,10 @@ def _linear_accuracy(train, test, l2):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not cifar10_data.is_prepared(FOLDER), reason="no prepared CIFAR10")
+@pytest.mark.skipif(not cifar10.is_prepared(FOLDER), reason="no prepared CIFAR10")
 def test_a_small_vgg_beats_a_linear_model(tmp_path):
-    train, test = cifar10_runs.load_member_data(CONFIG)
-    result = member_training.train(CONFIG, train, test, tmp_path)
+    train, test = runs.load_member_data(CONFIG, FOLDER)
+    result = training.train(CONFIG, train, test, tmp_path)
     keras.utils.set_random_seed(0)
     linear = max(_linear_accuracy(train, test, l2) for l2 in (0.0, 0.001, 0.01))
     print(f"\nVGG {result['test_accuracy']:.4f}, linear {linear:.4f}, test NLL of the VGG {result['test_nll']:.4f}")

@@ -215,7 +215,7 @@ def test_xla_compiles_what_it_makes_faster(monkeypatch):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable decides on x86 only")
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_tensorflow_tells_whether_it_has_onednn(value):
-    code = "from trainers import member_engine; print(int(member_engine.has_onednn()))"
+    code = "from trainers.images import engine; print(int(engine.has_onednn()))"
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": value}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split()[-1] == value

@@ -160,7 +160,7 @@ _DIGEST = """
 import hashlib
 import numpy as np
 from tf_ensembles import bootstrap
-from trainers import compiled
+from trainers.mlp import train as compiled
 random = np.random.default_rng(0)
 x, y = random.normal(size=(300, 10)), random.integers(0, 2, 300)
 group = compiled.Group(25, l2=0.01, prior_scale=3.0, bootstrap=bootstrap.Bernoulli(0.5))

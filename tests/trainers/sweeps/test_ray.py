@@ -12,10 +12,14 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from tests.member_process import make_config, make_data
 from tests.trainers.sweeps import test_sweep
+from trainers.images import runs as member_runs
+from trainers.images import store as member_store
 from trainers.sweeps import store as sweep_store
 from trainers.sweeps import sweep
 
@@ -25,11 +29,18 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 
 @pytest.fixture(scope="module", autouse=True)
 def one_ray():
-    """One Ray for all tests of this module: starting one takes seconds."""
-    engine = sweep.make_engine("ray", num_workers=2)
+    """One Ray for all tests of this module: starting one takes seconds. None of our variables reaches its workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        _forget_variables(patch)
+        engine = sweep.make_engine("ray", num_workers=2)
     close, engine.close = engine.close, lambda: None
     yield engine
     close()
+
+
+def _forget_variables(patch):
+    for name in [name for name in os.environ if name.startswith("TF_ENSEMBLES_")]:
+        patch.delenv(name)
 
 
 def _listening_addresses():
@@ -105,8 +116,8 @@ def test_a_running_cluster_is_used_by_its_address(tmp_path, one_ray):
         ray.kill(one_ray._actors.popitem()[1])
     address = ray.get_runtime_context().gcs_address
     code = f"""
-from benchmarks import sweep_speed
-from trainers import sweep
+from benchmarks.speed import sweep as sweep_speed
+from trainers.sweeps import sweep
 runs = [sweep.make_run(f"nothing/seed{{seed}}", sweep_speed.NOTHING, {{"seed": seed}}) for seed in range(20)]
 with sweep.Sweep({str(tmp_path)!r}, engine="ray", address={address!r}) as one:
     print(one.execute(runs))
@@ -116,6 +127,37 @@ with sweep.Sweep({str(tmp_path)!r}, engine="ray", address={address!r}) as one:
     assert sweep.read(tmp_path).value.tolist() == list(range(20))
     assert ray.is_initialized()
     assert ray.nodes()[0]["Alive"]
+
+
+def _train_member(engine, arrays, folder):
+    """Trains a member and scores it, as runs; returns their table."""
+    config = make_config(data=member_runs.arrays_name(str(arrays)), epochs=2).to_dict()
+    place = {"store": str(folder / "members")}
+    context = {**place, "data": str(arrays), "keep_weights": False}
+    train = sweep.make_run("member", member_runs.TRAIN, config, context=context)
+    config["num_members"], config["first_member"] = 1, config.pop("member")
+    score = sweep.make_run("ensemble", member_runs.EVALUATE, config, context=place)
+    for run in (train, score):
+        report = test_sweep.execute(folder / "sweep", [run], engine=engine, num_workers=1)
+        assert (report.failed, report.left) == (0, 0), sweep_store.read_failures(folder / "sweep")
+    (stored,) = member_store.read_configs(folder / "members")
+    assert not (folder / "members" / stored.key / member_store.WEIGHTS).exists()
+    return sweep.read(folder / "sweep", facts=False)
+
+
+def test_a_member_on_both_engines_with_nothing_in_the_environment(tmp_path, one_ray, monkeypatch):
+    """Where data and members are travels with the runs."""
+    _forget_variables(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    train, test = make_data(32), make_data(12, seed=1)
+    arrays = tmp_path / "small.npz"
+    np.savez(arrays, x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
+    tables = [
+        _train_member(engine, arrays, tmp_path / name)
+        for name, engine in (("local", "local"), ("ray", lambda: one_ray))
+    ]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"local", "ray", "small.npz"}  # No default store was made.
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def execute(folder, runs, **options):
 
 def start(folder, script="", runs="squares(60, seconds=0.06)", call="execute(folder, runs)"):
     """Starts a sweep in a process group of its own."""
-    code = f"from tests.test_sweep import *\n{script}\nfolder = {str(folder)!r}\nruns = {runs}\nprint({call})"
+    code = f"from {__name__} import *\n{script}\nfolder = {str(folder)!r}\nruns = {runs}\nprint({call})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -104,6 +104,7 @@ def test_hash_and_canonical_config():
         (("has space", "m:f", {}), "without spaces"),
         (("a", "no_function", {}), "module:function"),
         (("a", "m:f", {"hash": 1}), "without the names hash"),
+        (("a", "m:f", {"kind": 1, "function": 2}), "without the names function, kind"),
         (("a", "m:f", {"x": float("nan")}), "finite"),
         (("a", "m:f", {"x": object()}), "JSON"),
     ],
@@ -156,7 +157,7 @@ def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
     """As above with real training: batches, compilation and all."""
     chance = random.Random(3)
     script = """
-from benchmarks import testbed_runs
+from benchmarks.figures.testbed import runs as testbed_runs
 size = testbed_runs.Size(10, 10, 1, 1, l2_grid=(1.0,), num_steps=300, num_batches=100)
 settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
 agents = testbed_runs.grid(["mlp", "ensemble-p"], size)
@@ -375,11 +376,11 @@ def test_estimate_weighs_costs_and_groups():
 
 
 def test_a_worker_is_warm_from_the_second_run_of_a_group_on():
-    messages = [
-        {"function": "builtins:dict", "group": group, "batch": False, "runs": [(str(n), "{}")], "wanted": [str(n)]}
+    units = [
+        sweep_runs.Unit((run := sweep.make_run(str(n), "builtins:dict", {}, group=group),), frozenset({run.hash}))
         for n, group in enumerate(("warm-a", "warm-a", "warm-b"))
     ]
-    assert [sweep_worker.compute(message)[0]["warm"] for message in messages] == [False, True, False]
+    assert [sweep_worker.compute(unit.message())[0]["warm"] for unit in units] == [False, True, False]
 
 
 def test_unknown_engine_raises(tmp_path):

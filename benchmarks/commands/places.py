@@ -1,0 +1,39 @@
+"""Where members and images are: options that several commands have. Only their defaults come from the environment.
+
+TF_ENSEMBLES_STORE   the folder of all members
+TF_ENSEMBLES_DATA    the TFDS folder of CIFAR10
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+STORE_VARIABLE, DATA_VARIABLE = "TF_ENSEMBLES_STORE", "TF_ENSEMBLES_DATA"
+DEFAULT_STORE = pathlib.Path("results/cifar10/members")
+
+
+def add_store(parser: Any) -> None:
+    """Adds `--store` to a parser, or to a group of its options."""
+    parser.add_argument(
+        "--store",
+        type=pathlib.Path,
+        default=pathlib.Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE),
+        help=f"folder of the members (default ${STORE_VARIABLE}, or {DEFAULT_STORE})",
+    )
+
+
+def add_data_dir(parser: Any) -> None:
+    """Adds `--data-dir` to a parser, or to a group of its options."""
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get(DATA_VARIABLE) or None,
+        help=f"TFDS folder of CIFAR10 (default ${DATA_VARIABLE}, or TFDS's)",
+    )
+
+
+def context(store: pathlib.Path, data: str | None) -> dict[str, str | None]:
+    """Returns both as the context of runs: absolute, because a worker may have another working directory."""
+    places = {"store": store, "data": None if data is None else pathlib.Path(data)}
+    return {name: None if path is None else str(path.expanduser().resolve()) for name, path in places.items()}

@@ -1,0 +1,116 @@
+"""Runs the stages of figures, and draws them when they are complete: what the commands that make figures share."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.figures import base
+from benchmarks.figures.base import Figure, Stage
+
+if TYPE_CHECKING:
+    from trainers.sweeps.sweep import Report, Sweep
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A figure, how large it is made, and where its tables and pictures go."""
+
+    figure: Figure
+    size: Any
+    output: pathlib.Path
+
+
+def run(
+    plans: Sequence[Plan],
+    folder: pathlib.Path,
+    context: Mapping[str, Any],
+    *,
+    deadline: float = float("inf"),
+    retry_failed: bool = False,
+    **options: Any,
+) -> int:
+    """Computes what is missing of figures that share a folder of runs, with the same workers, and draws them.
+
+    Args:
+        plans: the figures.
+        folder: of their runs.
+        context: where things are on the machines that run them.
+        deadline: by `time.monotonic`, after which no more runs are started.
+        retry_failed: whether to compute failed runs again.
+        **options: of `trainers.sweeps.sweep.Sweep`: engine, number of workers, address.
+
+    Returns:
+        1 where runs have failed, 0 otherwise.
+    """
+    from trainers.sweeps import store, sweep
+
+    stages = {plan: plan.figure.stages(plan.size, context) for plan in plans}
+    for plan in plans:
+        plan.figure.prepare(context)
+    failed = 0
+    with sweep.Sweep(folder, show=True, **options) as my_sweep:
+        for plan, listed in stages.items():
+            name = plan.figure.name
+            report = _run_stages(name, listed, my_sweep, retry_failed, deadline)
+            if report is None:
+                continue
+            failed += report.failed
+            if report.failed:
+                where = folder / store.FAILURES
+                print(f"{name}: {report.failed} runs failed; {where} says why, --retry-failed runs them again")
+            if report.left:
+                print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
+            else:
+                for line in base.write(plan.figure, plan.size, list(my_sweep.store.rows.values()), plan.output):
+                    print(line)
+                print_verdicts(plan)
+    return 1 if failed else 0
+
+
+def _run_stages(
+    name: str, stages: Sequence[Stage], my_sweep: Sweep, retry_failed: bool, deadline: float
+) -> Report | None:
+    """Runs a figure's stages, one after the other; returns what happened, with the failures of all of them."""
+    failed, report = 0, None
+    for number, stage in enumerate(stages, start=1):
+        print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
+        limit = None if deadline == float("inf") else deadline - time.monotonic()
+        report = my_sweep.execute(
+            stage(list(my_sweep.store.rows.values())), retry_failed=retry_failed, time_limit=limit
+        )
+        failed += report.failed
+        if report.stopped:
+            raise KeyboardInterrupt
+        if report.left:
+            break
+    return None if report is None else dataclasses.replace(report, failed=failed)
+
+
+def draw(plan: Plan, folder: pathlib.Path) -> None:
+    """Draws a figure from the rows that are there, or, where its tables were kept, from those alone."""
+    from trainers.sweeps import store
+
+    rows = store.read_results(folder)
+    if not rows:
+        name = plan.figure.name
+        raise ValueError(f"Expected rows in {folder}; 'sweep run {name}' computes them. Received: none")
+    for line in base.write(plan.figure, plan.size, rows, plan.output):
+        print(line)
+    print_verdicts(plan)
+
+
+def print_verdicts(plan: Plan) -> None:
+    """Prints what a figure's table says about the claims that read it."""
+    from benchmarks.claims import judge, paper
+    from benchmarks.figures.tables import Tables
+
+    tables = Tables(plan.output, plan.figure.part)
+    for claim in paper.CLAIMS:
+        if claim.figure == plan.figure.id:
+            result = judge.judge(claim, tables)
+            effects = "; ".join(judge.format_effect(effect) for effect in result.effects) or result.reason
+            print(f"{claim.id}: {result.verdict}: {effects}")

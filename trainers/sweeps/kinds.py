@@ -1,0 +1,61 @@
+"""Kinds of runs: the names that stored results are found by, and the functions that compute them today.
+
+    TRAIN = kinds.register("cifar10-member", "trainers.images.runs:train_member")
+
+A name is written to disk and hashed, so it never changes; the function is where the code happens to be, so it may move.
+A function of a user's own needs no registration: `"my_module:my_function"` is a kind by itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Results that were stored before kinds had names have the function of that time instead. This table is the only place
+# that knows those spellings; nothing is imported from there.
+ALIASES = {
+    "bandit_env.experiment:compute": "bandit",
+    "benchmarks.bandit_examples:compute": "bandit-examples",
+    "benchmarks.testbed_runs:train_and_score": "testbed",
+    "trainers.cifar10_runs:evaluate_ensemble": "cifar10-ensemble",
+    "trainers.cifar10_runs:train_member": "cifar10-member",
+}
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+_functions: dict[str, str] = {}
+
+
+def register(name: str, function: str) -> str:
+    """Names a kind of run, and returns the name.
+
+    Args:
+        name: what is stored, such as `"testbed"`: small letters, digits and hyphens.
+        function: `"module:function"`, which computes such runs.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"Expected a name of small letters, digits and hyphens. Received: {name!r}")
+    if not _FUNCTION.fullmatch(function):
+        raise ValueError(f"Expected a function such as 'package.module:function'. Received: {function!r}")
+    known = _functions.setdefault(name, function)
+    if known != function:
+        raise ValueError(f"Expected one function for runs of kind {name!r}, which has {known}. Received: {function}")
+    return name
+
+
+def current_name(kind: str) -> str:
+    """Returns the name that a kind has today, from that or from a former spelling."""
+    return ALIASES.get(kind, kind)
+
+
+def function_of(kind: str) -> str:
+    """Returns the `"module:function"` that computes runs of a kind."""
+    name = current_name(kind)
+    if name in _functions:
+        return _functions[name]
+    if _FUNCTION.fullmatch(name):
+        return name
+    raise ValueError(
+        f"Expected a function such as 'package.module:function', or a kind of run among {sorted(_functions)}, which "
+        f"the module that registers it adds when it is imported. Received: {kind!r}"
+    )
