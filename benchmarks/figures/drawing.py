@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from benchmarks.figures.panels import Panel, Series
 
 _COLUMNS = 4  # of panels in a row, at most
+_MAX_TICKS = 7  # up to this many places along a logarithmic axis are all named
 
 
 def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
     """Returns a Matplotlib figure of the panels, with a title above and a caption below."""
     from matplotlib import figure
 
-    columns = min(len(panels), _COLUMNS) if len(panels) != 6 else 3
+    columns = len(panels) if len(panels) <= _COLUMNS else 3
     rows = math.ceil(len(panels) / columns)
     width = {1: 6.5, 2: 9.5, 3: 12.0}.get(columns, 13.5)
     canvas = figure.Figure(figsize=(width, 3.6 * rows + 0.9), layout="constrained")
@@ -54,10 +55,9 @@ def _bars(axis: Any, panel: Panel) -> None:
         axis.bar(place, one.y, 0.7, color=style.LIGHT[style.color_number(series.name, names)])
         _whiskers(axis, series, [place], "black")
         # Inside the bar, because differences are small beside the whole.
-        axis.text(
-            place, 0.04, f"{one.y:.3f}", ha="center", fontsize=9, transform=axis.get_xaxis_transform(),
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )  # fmt: skip
+        text = f"{one.y:.3f}" if abs(one.y) >= 1e-3 else style.number(one.y)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axis.text(place, 0.04, text, ha="center", fontsize=9, transform=axis.get_xaxis_transform(), bbox=box)
     short = [name.removeprefix("ensemble-") for name in names]
     axis.set_xticks(range(len(names)), short, fontsize=9)
 
@@ -83,10 +83,26 @@ def _lines(axis: Any, panel: Panel) -> None:
     axis.set_xlabel(panel.x_label)
     if panel.log_x:
         axis.set_xscale("log")
+        _plain_numbers(axis.xaxis)
+        xs = sorted({one.x for series in panel.series for one in series.points})
+        if 1 < len(xs) <= _MAX_TICKS:
+            axis.set_xticks(xs, [style.number(x) for x in xs])
+            axis.minorticks_off()
     if panel.log_y:
         axis.set_yscale("log")
+        _plain_numbers(axis.yaxis)
+    if panel.from_zero:
+        axis.set_ylim(bottom=0.0)
     if panel.places:
         axis.set_xticks(range(len(panel.places)), panel.places)
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Writes 100 instead of a power of ten; between powers only where there is less than one of them."""
+    from matplotlib import ticker
+
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: style.number(value)))
+    axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
 
 
 def _whiskers(axis: Any, series: Series, xs: Sequence[float], color: str, shown: Any = None) -> None:

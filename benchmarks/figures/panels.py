@@ -53,6 +53,7 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     band: bool = False  # intervals as a band along a line of many points, instead of a whisker at each
+    from_zero: bool = False  # whether the y axis of lines starts at 0
     reference: float | None = None  # a horizontal line
     reference_name: str = ""
     places: tuple[str, ...] = ()  # names of the places 0, 1, ... of the x axis, instead of numbers

@@ -35,7 +35,7 @@ def draw(panel: Panel, alternative: str) -> str:
         ys.append(panel.reference)
     finite = [y for y in ys if math.isfinite(y) and (y > 0 or not panel.log_y)]
     # Bars stand on 0; lines that are far from it would look flat.
-    from_zero = panel.kind == "bars" or (bool(finite) and min(finite) < 0.4 * max(finite))
+    from_zero = panel.kind == "bars" or panel.from_zero or (bool(finite) and min(finite) < 0.4 * max(finite))
     vertical = _Axis(finite, HEIGHT - _BOTTOM, _TOP, panel.log_y, from_zero=from_zero)
     names = [series.name for series in panel.series]
     parts = [_grid(vertical, panel)]
@@ -165,17 +165,29 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
         dashes = " ".join(map(str, style.DASHES[shade]))
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
         marks = []
-        for x, y, point in places:
+        band = _band(places, vertical) if panel.band else ""
+        # A band's line has many points: a few of them are marked.
+        step = max(1, len(places) // 8) if panel.band else 1
+        for x, y, point in places[::-step][::-1]:
             tip = html.escape(describe(series.name, point, panel))
             marks.append(
-                f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{_whisker(x, point, vertical, 3.0)}'
+                f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{"" if panel.band else _whisker(x, point, vertical, 3.0)}'
                 f"{_marker(x, y, shade)}</g>"
             )
         parts.append(
             f'<g class="series c{shade}" data-series="{html.escape(series.name)}">'
-            f'<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>{"".join(marks)}</g>'
+            f'{band}<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>{"".join(marks)}</g>'
         )
     return parts
+
+
+def _band(places: Sequence[tuple[float, float, Point]], axis: _Axis) -> str:
+    """The intervals along a line, as one shape."""
+    known = [(x, point) for x, _, point in places if not math.isnan(point.low)]
+    ends = [(x, axis.place(point.high)) for x, point in known] + [
+        (x, axis.place(point.low)) for x, point in known[::-1]
+    ]
+    return f'<polygon class="band" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in ends)}"/>'
 
 
 def _whisker(x: float, point: Point, axis: _Axis, half: float) -> str:

@@ -15,9 +15,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
+from benchmarks.figures import base, panels
 from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.cifar10 import base, figure_3
+from benchmarks.figures.cifar10 import figure_3
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from benchmarks.figures.cifar10.runs import Agent, Context, N, P, Size
 from benchmarks.figures.panels import TextTable
@@ -121,15 +121,15 @@ def _table(sizes: Sequence[Size], agents: Sequence[Agent], rows: Rows) -> pd.Dat
     return pd.DataFrame([{name: by_hash[one.run.hash][name] for name in (*columns, *scores)} for one in ensembles])
 
 
-class _Figure(base.Cifar10Figure):
+class _Figure(base.Figure):
     """The study as a figure, so that it runs and resumes as figures do; a size is the name of a preset of figure 3."""
 
-    id, name, sweep, place, reference = "cifar10-settings", "cifar10_settings", "cifar10_settings", (9.0,), N
+    id, name, sweep, place = "cifar10-settings", "cifar10_settings", "cifar10_settings", (9.0,)
+    part, needs_images = "cifar10", True
     title = "CIFAR10: weight decay and prior scale on held-out training images"
     about = "Candidates for the smaller presets, scored on training images that no member trains on."
     paper = {"weight decays tried": NOT_STATED, "prior scales tried": "1, 3, 10, 30"}
     full_size = "The paper does not say how it chose them."
-    scores = {}
     presets = {preset: preset for preset in MEMBERS}
 
     def stages(self, size: str, context: Mapping[str, Any]) -> list[Stage]:
@@ -145,6 +145,10 @@ class _Figure(base.Cifar10Figure):
             lambda rows: _members(scales(rows), _scale_agents(), where),
             lambda rows: _scoring(scales(rows), _scale_agents(), where),
         ]
+
+    def prepare(self, context: Mapping[str, Any]) -> None:
+        """Makes sure that CIFAR10 is there."""
+        figure_3.FIGURE.prepare(context)
 
     def collect(self, size: str, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns mean scores of every candidate, and which were chosen."""
@@ -199,7 +203,8 @@ class _Figure(base.Cifar10Figure):
         table = tables.of(self)
         (decay,) = set(table[(table.question == "weight decay") & table.chosen].weight_decay)
         end = f" It is at the end of those tried: {decay:g}." if decay in (min(DECAYS), max(DECAYS)) else ""
-        return f"Means over training sets, on {IMAGES:,} held-out images. The weight decay of the lowest marginal NLL is chosen.{end}"
+        how = "The weight decay of the lowest marginal NLL is chosen."
+        return f"Means over training sets, on {IMAGES:,} held-out images. {how}{end}"
 
 
 FIGURE = _Figure()

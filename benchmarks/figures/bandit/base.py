@@ -92,7 +92,7 @@ class BanditFigure(base.Figure):
         return [
             (f"{score}, T = {horizon:,}", pair, interval)
             for horizon, rows in ends.groupby("horizon")
-            for score, pair, interval in super().differences(rows)
+            for score, pair, interval in super(BanditFigure, self).differences(rows)
         ]
 
     def used(self, tables: Tables) -> Mapping[str, str]:

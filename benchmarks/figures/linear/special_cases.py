@@ -47,8 +47,8 @@ class _Figure(base.LinearFigure):
             lines = [panels.Series(P, tuple(points))]
             if "predicted" in rows:
                 lines.append(base.known_line(rows, column, "predicted", "predicted"))
-            options: dict[str, Any] = {"kind": "lines", "x_label": x_label, "log_x": True, "log_y": log_y}
-            made.append(panels.Panel(title, y_label, tuple(lines), **options))
+            options: dict[str, Any] = {"log_x": True, "log_y": log_y, "from_zero": not log_y}
+            made.append(panels.Panel(title, y_label, tuple(lines), kind="lines", x_label=x_label, **options))
         return made
 
     def caption(self, tables: Tables) -> str:

@@ -116,7 +116,8 @@ class TunedFigure(TestbedFigure):
         if tables.has(f"testbed/{self.grid}.csv"):
             tried = tables.read(f"testbed/{self.grid}.csv")
             with_prior = tried[tried.agent.isin([P, BP])]
-            found["tuned on"] = f"{int(tried.seeds.max())} other seed(s)"
+            count = int(tried.seeds.max())
+            found["tuned on"] = f"{count} other seed{'s' if count > 1 else ''}"
             found["weight decays tried"] = listing(tried.l2)
             found["prior scales tried"] = f"{with_prior[['prior_scale', 'prior_scaling']].drop_duplicates().shape[0]}"
         return found
