@@ -146,4 +146,13 @@ CLAIMS: tuple[Claim, ...] = (
         "the interval of the relative difference from the uniform agent lies within ±10%",
         directional=False,
     ),
+    Claim(
+        "M-gain",
+        "M",
+        "section 5.2, said of CIFAR10",
+        "Prior functions gain the more, the more members there are: more in the largest ensembles than in those of a "
+        "middle size.",
+        GainAlong("M", "kl_joint", P, N, "num_members", "largest", "middle", HIGHER),
+        "the interval of the difference of gains lies above 0",
+    ),
 )

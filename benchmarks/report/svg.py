@@ -170,10 +170,9 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
         step = max(1, len(places) // 8) if panel.band else 1
         for x, y, point in places[::-step][::-1]:
             tip = html.escape(describe(series.name, point, panel))
-            marks.append(
-                f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{"" if panel.band else _whisker(x, point, vertical, 3.0)}'
-                f"{_marker(x, y, shade)}</g>"
-            )
+            whisker = "" if panel.band else _whisker(x, point, vertical, 3.0)
+            shape = f"{whisker}{_marker(x, y, shade)}"
+            marks.append(f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}</g>')
         parts.append(
             f'<g class="series c{shade}" data-series="{html.escape(series.name)}">'
             f'{band}<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>{"".join(marks)}</g>'
@@ -184,10 +183,10 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
 def _band(places: Sequence[tuple[float, float, Point]], axis: _Axis) -> str:
     """The intervals along a line, as one shape."""
     known = [(x, point) for x, _, point in places if not math.isnan(point.low)]
-    ends = [(x, axis.place(point.high)) for x, point in known] + [
-        (x, axis.place(point.low)) for x, point in known[::-1]
-    ]
-    return f'<polygon class="band" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in ends)}"/>'
+    upper = [(x, axis.place(point.high)) for x, point in known]
+    lower = [(x, axis.place(point.low)) for x, point in known]
+    shape = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*upper, *lower[::-1]))
+    return f'<polygon class="band" points="{shape}"/>'
 
 
 def _whisker(x: float, point: Point, axis: _Axis, half: float) -> str:
