@@ -70,7 +70,10 @@ def _linear():
                     "num_data": count,
                     "condition": condition,
                     "heteroscedasticity": strength,
+                    "gamma_condition": 3 * condition,
                     "problems": 200,
+                    "predicted_gap": 0.1,
+                    "agent_prior_variance": 1.0,
                     "lower_bound": 0.4 * (1 + np.log10(condition)),
                     "lower_bound_error": 0.0,
                     "agent": agent,
@@ -83,6 +86,7 @@ def _linear():
             "members": count,
             "problems": 50,
             **_kl(limit + 10.0 / count, 0.01),
+            "predicted": limit + 10.0 / count,
             "infinite_ensemble": limit,
         }
         for agent, limit in (("ensemble-p-weighted", 1.6), ("ensemble-bp", 0.0))
@@ -104,6 +108,8 @@ def _linear():
         special.append(
             {"case": "high snr", "quantity": quantity, "num_data": 20, "snr": snr, "measured": 0.3 / snr, "error": 1e-9}
         )
+    for row in special:
+        row |= {"dim": 5, "problems": 200, "predicted": row["measured"]}
     tables = {"checks": checks, "sweep": sweep, "finite_ensemble": finite, "predictions": joint, "appendix_b4": special}
     return {f"linear/{name}": pd.DataFrame(rows) for name, rows in tables.items()}
 
@@ -178,7 +184,21 @@ def _testbed(chance, seeds):
     ]
     tables = {"figure_1_runs": first, "figure_1_grid": grid, "figure_2_runs": second, "flipped_grid": flipped}
     tables["figure_7_runs"] = seventh
+    tables["testbed_members_runs"] = _members(chance, seeds)
     return {f"testbed/{name}": pd.DataFrame(rows) for name, rows in tables.items()}
+
+
+def _members(chance, seeds):
+    """Prior functions gain more with every member."""
+    rows = []
+    for ratio, seed in itertools.product((1.0, 10.0), seeds):
+        setting, hard = (10, ratio, 0.1, 0.0), chance.uniform(0.9, 1.1)
+        rows.append(_row(setting, "uniform", seed, 1.0, 1.0, hard))
+        for agent, count in itertools.product(FLIPPED, (1, 3, 10, 30)):
+            gained = 0.0 if agent == "ensemble-n" else 0.1 * np.log10(count)
+            joint = (0.8 - gained) * (1 + chance.normal(0, 0.01))
+            rows.append({**_row(setting, agent, seed, joint, 0.8, hard), "num_members": count})
+    return rows
 
 
 def _cifar10(chance, seeds):
