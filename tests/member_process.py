@@ -1,7 +1,9 @@
 """Trains members in a process of its own: `python -m tests.member_process --help`."""
 
 import argparse
+import json
 import os
+import pathlib
 import random
 import signal
 import threading
@@ -33,6 +35,16 @@ def make_config(member=0, **overrides):
         "member": member,
     }
     return MemberConfig(**{**fields, **overrides})
+
+
+def read_members(store):
+    """The files of all members of a store, by their numbers."""
+    from trainers.images import config
+    from trainers.images import store as member_store
+
+    paths = pathlib.Path(store).glob(f"*/{member_store.CONFIG}")
+    configs = [config.from_dict(json.loads(path.read_text())) for path in paths]
+    return [member_store.MemberFiles(store, one) for one in sorted(configs, key=lambda one: one.member)]
 
 
 class Killer:

