@@ -74,8 +74,7 @@ def main():
     args = parser.parse_args()
     import tensorflow as tf
 
-    from trainers.images import strategies
-    from trainers.images import training as member_training
+    from trainers.images import strategies, training
 
     if args.logical_cpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -89,7 +88,7 @@ def main():
         config = make_config(member, epochs=args.epochs)
         # A checkpoint after every call of the graph: a kill finds something to continue from.
         options = {"strategy": strategy, "checkpoint_seconds": 0.0, "progress": killer}
-        member_training.train(config, train, test, args.store, **options)
+        training.train(config, train, test, args.store, **options)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tests.member_process import make_config
 from trainers.images import store as member_store
-from trainers.images import strategies
-from trainers.images import training as member_training
+from trainers.images import strategies, training
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def test_one_device():
     for name in ("auto", "cpu", strategies.StrategyName.CPU):
         strategy = strategies.make_strategy(name)
         assert strategy.num_replicas_in_sync == 1
-        assert member_training.is_chief(strategy)
+        assert training.is_chief(strategy)
     assert strategies.describe(strategy, 32) == "1 replica, a batch of 32 examples in all, 32 per replica"
 
 
