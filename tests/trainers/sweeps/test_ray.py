@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from tests.member_process import make_config, make_data, read_members
-from tests.trainers.sweeps import test_sweep
+from tests.trainers.sweeps import test_context, test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.sweeps import store as sweep_store
@@ -145,6 +145,13 @@ def _train_member(engine, arrays, folder):
     return sweep.read(folder / "sweep", facts=False)
 
 
+def test_contexts_reach_the_workers(tmp_path, one_ray):
+    runs = test_context.scaled(3, {"factor": 2.0, "place": "somewhere"})
+    test_sweep.execute(tmp_path, runs, engine=lambda: one_ray)
+    assert sweep.read(tmp_path).scaled.tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.slow
 def test_a_member_on_both_engines_with_nothing_in_the_environment(tmp_path, one_ray, monkeypatch):
     """Where data and members are travels with the runs."""
     _forget_variables(monkeypatch)
