@@ -13,6 +13,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tf_ensembles import files
+
 if TYPE_CHECKING:
     from tf_ensembles.base import Quality
     from tf_ensembles.testbed.problems import Problem, Setting
@@ -170,8 +172,6 @@ def _ratio(value: float, base: float) -> str:
 
 
 def _write(runs: Sequence[Run], setting: Setting, folder: pathlib.Path) -> pathlib.Path:
-    from tf_ensembles import files
-
     rows = [{"id": one.id, "agent": one.agent, "seed": one.seed, **dataclasses.asdict(one.quality)} for one in runs]
     path = folder / f"{setting.id}.csv"
     with files.atomic_path(path) as temporary, temporary.open("w", newline="") as file:

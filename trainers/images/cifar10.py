@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import files
+
 if TYPE_CHECKING:
     from trainers.images.data import ImageData
 
@@ -172,8 +174,6 @@ def _read(root: pathlib.Path) -> Arrays:
 
 def _read_cached(folder: pathlib.Path) -> Arrays:
     """Reads prepared data from a copy that needs no decoding, which is made at the first load, if the folder allows."""
-    from tf_ensembles import files
-
     copy = folder / "arrays"
     if not copy.is_dir():
         arrays = _read(folder.parent.parent)
@@ -233,8 +233,6 @@ def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
 
 def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path, progress: bool) -> None:
     """Lets a TFDS builder prepare its data aside, verifies them, and puts them in place, whole or not at all."""
-    from tf_ensembles import files  # It brings TensorFlow, which asking whether data are prepared does not need.
-
     with files.atomic_path(_prepared_folder(root)) as path:
         aside = path.parent
         with contextlib.nullcontext() if progress else _no_tfds_bars(), contextlib.redirect_stdout(io.StringIO()):

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import files
 from trainers.images.config import MemberConfig
 
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
@@ -251,8 +252,6 @@ def _write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    from tf_ensembles import files  # Here, because it brings TensorFlow, which reading a store does not need.
-
     for left_over in path.parent.glob(f".{path.name}.*"):  # Of a process that was killed while it wrote.
         shutil.rmtree(left_over, ignore_errors=True)
     with files.atomic_path(path) as temporary:
