@@ -1,7 +1,9 @@
 """Trains members in a process of its own: `python -m tests.member_process --help`."""
 
 import argparse
+import json
 import os
+import pathlib
 import random
 import signal
 import threading
@@ -35,6 +37,16 @@ def make_config(member=0, **overrides):
     return MemberConfig(**{**fields, **overrides})
 
 
+def read_members(store):
+    """The files of all members of a store, by their numbers."""
+    from trainers.images import config
+    from trainers.images import store as member_store
+
+    paths = pathlib.Path(store).glob(f"*/{member_store.CONFIG}")
+    configs = [config.from_dict(json.loads(path.read_text())) for path in paths]
+    return [member_store.MemberFiles(store, one) for one in sorted(configs, key=lambda one: one.member)]
+
+
 class Killer:
     """Kills this very process, as kill -9 does, a random number of steps and milliseconds from its start."""
 
@@ -62,8 +74,7 @@ def main():
     args = parser.parse_args()
     import tensorflow as tf
 
-    from trainers.images import strategies
-    from trainers.images import training as member_training
+    from trainers.images import strategies, training
 
     if args.logical_cpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -77,7 +88,7 @@ def main():
         config = make_config(member, epochs=args.epochs)
         # A checkpoint after every call of the graph: a kill finds something to continue from.
         options = {"strategy": strategy, "checkpoint_seconds": 0.0, "progress": killer}
-        member_training.train(config, train, test, args.store, **options)
+        training.train(config, train, test, args.store, **options)
 
 
 if __name__ == "__main__":

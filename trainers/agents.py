@@ -3,7 +3,7 @@
     agent = make_agent("ensemble-bp", num_members=100, prior_scale=3.0, seed=0)
     predictive = agent(data, prior_knowledge)      # x -> logits [batch, members, classes]
 
-Member m minimises `mean_t W[t, m] ce(f_m(x_t), y_t) + (lambda / T) ||theta_m||^2` with
+Member m minimizes `mean_t W[t, m] ce(f_m(x_t), y_t) + (lambda / T) ||theta_m||^2` with
 `f_m(x) = g_theta_m(x) + prior_scale * p_m(x)`; agents differ in prior `p` and weights `W`. The defaults are those of
 the public testbed. Training is the compiled loop of `trainers.mlp.train`.
 """

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands import places
+from tf_ensembles import files
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
@@ -114,8 +115,6 @@ def _ensemble_path(store: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _write_ensemble(store: pathlib.Path, name: str, ensemble: EnsembleConfig) -> None:
-    from tf_ensembles import files
-
     path = _ensemble_path(store, name)
     if path.exists() and (known := _read_ensemble(store, name)).first != ensemble.first:
         pairs = zip(known.first.to_dict().items(), ensemble.first.to_dict().values(), strict=True)
@@ -251,11 +250,11 @@ def _data_name(args: argparse.Namespace) -> str:
 
 def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
     for config in ensemble.members:
-        files = MemberFiles(args.store, config)
-        broken = args.retry_failed and files.status(verify=True).state in (State.FAILED, State.CORRUPT)
+        member = MemberFiles(args.store, config)
+        broken = args.retry_failed and member.status(verify=True).state in (State.FAILED, State.CORRUPT)
         if broken or config.member in args.retrain:
-            with files.locked():
-                files.reset()
+            with member.locked():
+                member.reset()
 
 
 def _train_here(args: argparse.Namespace, ensemble: EnsembleConfig, strategy: Any, show: bool) -> list[str]:
@@ -323,8 +322,6 @@ def _evaluate(args: argparse.Namespace) -> int:
     print(f"{name}: {len(configs)} members, {count} {kind} images")
     print(format_scores(scores, args.tau))
     if args.output is not None:
-        from tf_ensembles import files
-
         with files.atomic_path(args.output) as temporary, temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=[field.name for field in dataclasses.fields(scores[0])])
             writer.writeheader()

@@ -6,9 +6,10 @@ import argparse
 import importlib.metadata
 import importlib.util
 import os
-import pathlib
 import platform
 import shutil
+
+from trainers.images import cifar10
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-probability", "tf-keras", "tensorflow-datasets", "tf-agents", "ray")
 
@@ -31,8 +32,8 @@ def _extra(module: str, extra: str) -> str:
 
 
 def _cifar10() -> str:
-    folder = pathlib.Path(os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser() / "cifar10"
-    return f"prepared in {folder}" if folder.is_dir() else f"not prepared (would go to {folder})"
+    folder = cifar10.default_data_dir()
+    return f"prepared in {folder}" if cifar10.is_prepared(folder) else f"not prepared (would go to {folder})"
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,6 +13,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tf_ensembles import files
+
 if TYPE_CHECKING:
     from tf_ensembles.base import Quality
     from tf_ensembles.testbed.problems import Problem, Setting
@@ -99,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         for seed in seeds:
             problem = testbed.problem_from_id(setting.id, seed)
             runs += _run_problem(problem, configs[seed], args, bar.update)
-    print(format_table(summarise(runs)))
+    print(format_table(summarize(runs)))
     path = _write(runs, setting, args.output)
     print(f"\n{len(runs)} runs written to {path}")
 
@@ -117,25 +119,21 @@ def _run_problem(
     problem: Problem, configs: Sequence[AgentConfig], args: argparse.Namespace, progress: Callable[[int], object]
 ) -> list[Run]:
     from tf_ensembles import testbed
-    from trainers import agents
+    from trainers import experiment
 
-    predictives = agents.train_many(
-        configs, problem.train, problem.prior_knowledge, num_workers=args.workers, progress=progress
-    )
-    scored = {UNIFORM: testbed.uniform_agent(problem.train, problem.prior_knowledge)}
-    scored.update((config.name.value, predictive) for config, predictive in zip(configs, predictives, strict=True))
+    scores = {"tau": args.tau, "num_batches": args.num_batches}
+    qualities = [
+        experiment.run(testbed.uniform_agent, problem, **scores),
+        *experiment.run_many(configs, problem, num_workers=args.workers, progress=progress, **scores),
+    ]
+    names = [UNIFORM, *(config.name.value for config in configs)]
     return [
-        Run(
-            f"{problem.id}/{name}/seed{problem.seed}",
-            name,
-            problem.seed,
-            testbed.evaluate(predictive, problem, tau=args.tau, num_batches=args.num_batches),
-        )
-        for name, predictive in scored.items()
+        Run(f"{problem.id}/{name}/seed{problem.seed}", name, problem.seed, quality)
+        for name, quality in zip(names, qualities, strict=True)
     ]
 
 
-def summarise(runs: Iterable[Run]) -> list[Summary]:
+def summarize(runs: Iterable[Run]) -> list[Summary]:
     """Returns one summary per agent, in the order of their first run."""
     import numpy as np
 
@@ -174,8 +172,6 @@ def _ratio(value: float, base: float) -> str:
 
 
 def _write(runs: Sequence[Run], setting: Setting, folder: pathlib.Path) -> pathlib.Path:
-    from tf_ensembles import files
-
     rows = [{"id": one.id, "agent": one.agent, "seed": one.seed, **dataclasses.asdict(one.quality)} for one in runs]
     path = folder / f"{setting.id}.csv"
     with files.atomic_path(path) as temporary, temporary.open("w", newline="") as file:

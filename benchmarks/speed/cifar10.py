@@ -72,7 +72,7 @@ def _make_fit(data: Any, width: float, batch: int) -> Any:
     model = vgg.build_vgg(data.input_shape, data.num_classes, width)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(1e-2, momentum=0.9), loss, jit_compile=False)
-    x = image_data.standardise(data, data.images)
+    x = image_data.standardize(data, data.images)
     model.fit(x[:batch], data.labels[:batch], batch_size=batch, verbose=0)
 
     def run(steps: int) -> float:

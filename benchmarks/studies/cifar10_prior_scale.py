@@ -32,7 +32,7 @@ def prior_logits(num_members: int, num_images: int, data_dir: str | None = None)
 
     config = member_config.MemberConfig(data=member_config.VALIDATION, num_train=10, num_test=num_images)
     data = cifar10_runs.load_member_data(config, data_dir)[1]
-    images = tf.constant(image_data.standardise(data, data.images))
+    images = tf.constant(image_data.standardize(data, data.images))
     prior = vgg.build_conv_prior(data.input_shape, data.num_classes)
     predict = tf.function(lambda: prior(images))
     logits = []

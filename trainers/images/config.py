@@ -5,7 +5,7 @@ on every machine. This module imports no TensorFlow.
 
 Three conventions, stated once:
 
-* **Weight decay** is the paper's lambda of the loss that *sums* over examples. Training minimises the mean over
+* **Weight decay** is the paper's lambda of the loss that *sums* over examples. Training minimizes the mean over
   examples, so it adds `(weight_decay / T) * ||theta||^2`, over all trainable variables. The paper's "weight decay of
   30 / T" is read as that coefficient of the mean loss, lambda = 30: at T = 50,000 it is 6e-4, the customary size. Read
   as lambda itself it would be 1.2e-8 there, and no decay at all; `weight_decay=30 / T` gives that reading.

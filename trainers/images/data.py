@@ -1,4 +1,4 @@
-"""Image data sets whose examples keep their names: subsets, label noise and `tf.data` pipelines.
+"""Image data sets whose examples keep their names: subsets, label noise, the order of an epoch and augmentation.
 
 Every example has an id, its position in the full training set. Whatever is random (noisy labels, the order of an
 epoch, augmentation) is a pure function of a seed and the id, so it is the same in every subset, after a resume and on
@@ -31,9 +31,9 @@ _PADDING = 4  # pixels on each side, of which a random window is cut
 
 @dataclasses.dataclass(frozen=True)
 class ImageData:
-    """Labelled images, as they are stored; `standardise` makes them what networks take. Make it with `make_data`."""
+    """Labeled images, as they are stored; `standardize` makes them what networks take. Make it with `make_data`."""
 
-    images: NDArray[Any]  # [n, height, width, channels], uint8 in 0..255, or float32 as they are to be standardised
+    images: NDArray[Any]  # [n, height, width, channels], uint8 in 0..255, or float32 as they are to be standardized
     labels: NDArray[np.int32]  # [n], in 0..num_classes-1
     ids: NDArray[np.int64]  # [n], the position in the full training set
     num_classes: int
@@ -71,7 +71,7 @@ def make_data(
 
     Args:
         images: `[n, height, width, channels]`, or `[n, height, width]` for gray ones such as Fashion-MNIST's; uint8 in
-            0..255, or floats, which are standardised as they are.
+            0..255, or floats, which are standardized as they are.
         labels: `[n]` or `[n, 1]` whole numbers from 0.
         num_classes: by default one more than the largest label.
         mean: per channel, of pixels divided by 255 where these are uint8; by default that of `images`.
@@ -208,7 +208,7 @@ FIGURE_5_NOISE = LabelNoise(0.25, sources=(0, 1, 2, 3, 4), targets=(5, 6, 7, 8, 
 FIGURE_11_NOISE = LabelNoise(0.01)
 
 
-def standardise(data: ImageData, images: Any) -> Any:
+def standardize(data: ImageData, images: Any) -> Any:
     """Returns images as float32 with the data set's mean and std taken out: an array from an array, else a tensor."""
     mean, std = np.asarray(data.mean, np.float32), np.asarray(data.std, np.float32)
     scale = np.float32(1.0 / 255.0) if images.dtype in (np.uint8, tf.uint8) else np.float32(1.0)
@@ -234,7 +234,7 @@ def _order_graph() -> Any:
 
 
 def epoch_order(ids: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Returns the rows of examples with ids `[n]` in the order of an epoch, as `epoch_dataset` shuffles them."""
+    """Returns the rows of examples with ids `[n]` in the order of an epoch: a pure function of seed, epoch and ids."""
     return _order_graph()(np.asarray(ids, np.int64), seed, epoch).numpy().astype(np.int64)
 
 
@@ -244,7 +244,7 @@ def augment_images(images: tf.Tensor, ids: tf.Tensor, *, seed: Any, epoch: Any) 
     What is shifted in is 0. How an image is moved is a pure function of (seed, epoch, id). Runs in graphs, too.
 
     Args:
-        images: `[batch, height, width, channels]` as they are stored, before they are standardised.
+        images: `[batch, height, width, channels]` as they are stored, before they are standardized.
         ids: `[batch]`.
         seed: an integer, or a scalar tensor.
         epoch: likewise.
@@ -257,86 +257,3 @@ def augment_images(images: tf.Tensor, ids: tf.Tensor, *, seed: Any, epoch: Any) 
     columns = offsets[:, 1:] + tf.where(draws[:, 2:] < 0.5, columns, width - 1 - columns)
     padded = tf.pad(images, [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     return tf.gather(tf.gather(padded, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
-
-
-def epochs_dataset(
-    data: ImageData,
-    batch_size: int,
-    *,
-    seed: int,
-    first_epoch: int,
-    num_epochs: int,
-    shuffle: bool = True,
-    augment: bool = False,
-    drop_remainder: bool = False,
-) -> tf.data.Dataset:
-    """Returns the batches of several epochs, one after the other, each as `epoch_dataset` gives it.
-
-    Args:
-        data: the training set.
-        batch_size: examples per batch; the last of an epoch may be smaller.
-        seed: decides orders and augmentation, together with epoch and example id.
-        first_epoch: from 0.
-        num_epochs: how many.
-        shuffle: whether to shuffle each epoch; otherwise examples come in the order of `data`.
-        augment: whether to flip and shift images at random.
-        drop_remainder: whether to leave out a smaller last batch.
-    """
-    if batch_size < 1:
-        raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
-    if first_epoch < 0 or num_epochs < 1:
-        raise ValueError(f"Expected first_epoch >= 0 and num_epochs >= 1. Received: {first_epoch} and {num_epochs}")
-    images, labels, ids = (tf.convert_to_tensor(part) for part in (data.images, data.labels, data.ids))
-
-    def order(epoch: tf.Tensor) -> tf.data.Dataset:
-        rows = tf.range(len(data))
-        if shuffle:
-            rows = _order_graph()(ids, seed, epoch)
-        batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size, drop_remainder)
-        return batches.map(lambda rows: (epoch, rows))
-
-    def load(epoch: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        x, y, chosen = (tf.gather(part, rows) for part in (images, labels, ids))
-        if augment:
-            x = augment_images(x, chosen, seed=seed, epoch=epoch)
-        return standardise(data, x), y, chosen
-
-    epochs = tf.data.Dataset.range(first_epoch, first_epoch + num_epochs)
-    per_epoch = len(data) // batch_size if drop_remainder else -(-len(data) // batch_size)
-    dataset = epochs.flat_map(order).map(load, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-    return dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
-
-
-def epoch_dataset(
-    data: ImageData,
-    batch_size: int,
-    *,
-    seed: int,
-    epoch: int,
-    shuffle: bool = True,
-    augment: bool = False,
-    drop_remainder: bool = False,
-) -> tf.data.Dataset:
-    """Returns one epoch's batches `(x, y, ids)`: x float32 `[batch, height, width, channels]`, standardised.
-
-    The order, and how an image is flipped and shifted, are pure functions of (seed, epoch, example id).
-
-    Args:
-        data: the training set.
-        batch_size: examples per batch; the last may be smaller.
-        seed: decides order and augmentation, together with epoch and example id.
-        epoch: from 0.
-        shuffle: whether to shuffle; otherwise examples come in the order of `data`.
-        augment: whether to flip and shift images at random.
-        drop_remainder: whether to leave out a smaller last batch.
-    """
-    return epochs_dataset(
-        data,
-        batch_size,
-        seed=seed,
-        first_epoch=epoch,
-        num_epochs=1,
-        shuffle=shuffle,
-        augment=augment,
-        drop_remainder=drop_remainder,
-    )

@@ -1,7 +1,7 @@
 """The graphs that train members of one shape, on one device or under a `tf.distribute` strategy.
 
 A graph runs many steps per call: it gathers a batch from the data in memory, gives it to the replicas, of which each
-takes its own part, and sums their gradients. Batch statistics are those of the global batch (synchronised batch norm),
+takes its own part, and sums their gradients. Batch statistics are those of the global batch (synchronized batch norm),
 so replicas compute what one device would. Members of one shape differ in the values of variables and tensors only: a
 worker process compiles once, whatever their seeds, priors, bootstrap weights, rates and decay.
 
@@ -107,7 +107,7 @@ class Predictor:
         """Returns logits of `[batch, ...]` images; each replica those of its own part."""
 
         def run(pixels: tf.Tensor) -> tf.Tensor:
-            return tf.cast(self.model(self.standardise(self.own(pixels)), training=False), tf.float32)
+            return tf.cast(self.model(self.standardize(self.own(pixels)), training=False), tf.float32)
 
         return self.strategy.run(run, args=(images,))
 
@@ -134,9 +134,9 @@ class Predictor:
         part = tf.slice(batch, [start, *[0] * (len(batch.shape) - 1)], [size, *batch.shape[1:]])
         return tf.ensure_shape(part, [size, *batch.shape[1:]])
 
-    def standardise(self, images: tf.Tensor) -> tf.Tensor:
+    def standardize(self, images: tf.Tensor) -> tf.Tensor:
         """Returns stored images as networks take them."""
-        return image_data.standardise(self._statistics, images)
+        return image_data.standardize(self._statistics, images)
 
 
 def compiles_by_xla(width: float, strategy: tf.distribute.Strategy) -> bool:
@@ -184,7 +184,7 @@ class Engine(Predictor):
         self._step = tf.function(self._replica_step, jit_compile=True) if by_xla else self._replica_step
         self._graphs: dict[tf.DType, Any] = {}  # by the type of the images: one serves any number of them and of steps
         if replicas > 1:
-            _synchronise_batch_norm(self.model)
+            _synchronize_batch_norm(self.model)
 
     def start(self, seed: int, member: int) -> None:
         """Gives all variables but the prior's the values that a member starts with."""
@@ -205,8 +205,9 @@ class Engine(Predictor):
         moving = [variable for variable in self._optimizer.variables if "momentum" in variable.path]
         for variables, prefix in ((self.model.variables, "model"), (moving, "momentum")):
             values = member_store.unpack(arrays, prefix)
-            if [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
-                raise ValueError(f"Expected the {prefix} variables of this network. Received: others")
+            found, expected = [value.shape for value in values], [tuple(variable.shape) for variable in variables]
+            if found != expected:
+                raise ValueError(f"Expected {prefix} variables of shapes {expected}. Received: shapes {found}")
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
@@ -247,7 +248,7 @@ class Engine(Predictor):
             if self.shape.augment:
                 images = image_data.augment_images(images, ids, seed=seed, epoch=epochs[step])
             arguments = (
-                self.standardise(images),
+                self.standardize(images),
                 tf.gather(data.labels, batch),
                 tf.gather(data.weights, batch),
                 tf.gather(data.prior, batch),
@@ -320,7 +321,7 @@ def _policy(dtype: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def _synchronise_batch_norm(model: keras.Model) -> None:
+def _synchronize_batch_norm(model: keras.Model) -> None:
     """Makes batch norm use the statistics of the global batch."""
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):

@@ -18,7 +18,7 @@ from trainers.images.config import MemberConfig
 def load_ensemble(configs: Sequence[MemberConfig], store: str | os.PathLike[str]) -> tfe.Ensemble:
     """Returns trained members as one Keras model: pixels as stored to logits `[batch, members, classes]`.
 
-    It standardises inside, so it takes what the data set holds (for uint8 data: numbers in 0..255, as float32). It
+    It standardizes inside, so it takes what the data set holds (for uint8 data: numbers in 0..255, as float32). It
     computes in float32, whatever the members were trained in.
 
     Args:
@@ -75,8 +75,8 @@ def _input_shape(arrays: member_store.Arrays) -> tuple[int, ...]:
 
 
 def _on_pixels(model: keras.Model, arrays: member_store.Arrays) -> keras.Model:
-    """Puts the standardisation of `image_data.standardise` in front of a model."""
+    """Puts the standardization of `image_data.standardize` in front of a model."""
     scale = 255.0 if arrays["pixels_are_bytes"] else 1.0
     mean, std = np.asarray(arrays["mean"]), np.asarray(arrays["std"])
-    standardise = keras.layers.Rescaling((1.0 / (scale * std)).tolist(), (-mean / std).tolist())
-    return keras.Sequential([keras.Input(_input_shape(arrays)), standardise, model])
+    standardize = keras.layers.Rescaling((1.0 / (scale * std)).tolist(), (-mean / std).tolist())
+    return keras.Sequential([keras.Input(_input_shape(arrays)), standardize, model])

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.images import config as member_config
+from tf_ensembles import files
 from trainers.images.config import MemberConfig
 
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
@@ -218,15 +218,6 @@ class MemberFiles:
             return Status(State.PARTIAL)
 
 
-def read_configs(root: str | os.PathLike[str]) -> list[MemberConfig]:
-    """Returns the configurations of all members of a store, by seed and member; unreadable ones are left out."""
-    configs = []
-    for path in sorted(pathlib.Path(root).glob(f"*/{CONFIG}")):
-        with contextlib.suppress(*_DAMAGE, TypeError):
-            configs.append(member_config.from_dict(json.loads(path.read_text())))
-    return sorted(configs, key=lambda config: (config.seed, config.member))
-
-
 def pack(values: Sequence[NDArray[Any]], prefix: str) -> Arrays:
     """Returns arrays under the names `prefix0`, `prefix1`, ..."""
     return {f"{prefix}{index}": value for index, value in enumerate(values)}
@@ -261,8 +252,6 @@ def _write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    from tf_ensembles import files  # Here, because it brings TensorFlow, which reading a store does not need.
-
     for left_over in path.parent.glob(f".{path.name}.*"):  # Of a process that was killed while it wrote.
         shutil.rmtree(left_over, ignore_errors=True)
     with files.atomic_path(path) as temporary:

@@ -114,6 +114,6 @@ def _make_tpu(tpu: str | None) -> Any:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # TensorFlow raises many kinds here; all mean that there is no such TPU to be had.
+    except Exception as error:  # TensorFlow raises many kinds here; all mean that it cannot be used.
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"Expected to reach the TPU {tpu!r}. Received: {first_line}") from error

@@ -1,11 +1,11 @@
 """Trains one member of an image ensemble, on one device or under a `tf.distribute` strategy.
 
-Member m of an ensemble minimises `mean(W[t, m] * ce(f_m(x_t), y_t)) + (lambda / T) * ||theta_m||^2` with
+Member m of an ensemble minimizes `mean(W[t, m] * ce(f_m(x_t), y_t)) + (lambda / T) * ||theta_m||^2` with
 `f_m(x) = g_m(x) + scale * p_m(x)` by SGD: `g_m` a VGG, `p_m` a frozen random network, W the bootstrap weights. All
 random things are pure functions of (seed, member) and example ids, so a training that was killed continues to the very
 numbers of one that was not.
 
-The steps themselves are graphs of `member_engine`; here is what to feed them, what to remember, and where to go on.
+The steps themselves are graphs of `engine`; here is what to feed them, what to remember, and where to go on.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Training:
         config, data = self._config, self._data
         weights = tf.ones([len(data)])
         if config.bootstrap_probability is not None:
-            law = bootstrap.Bernoulli(config.bootstrap_probability)
-            weights = law.weights(config.seed, data.ids, [config.member])[:, 0]
+            bernoulli = bootstrap.Bernoulli(config.bootstrap_probability)
+            weights = bernoulli.weights(config.seed, data.ids, [config.member])[:, 0]
         # Without augmentation the prior sees each image once, not once per epoch.
         prior = np.zeros((len(data), data.num_classes), np.float32)
         if config.prior_scale and not config.augment:
@@ -131,7 +131,7 @@ class Training:
             step, arrays = found
             if not np.array_equal(arrays["fingerprint"], self._fingerprint):
                 raise member_store.MemberError(
-                    f"Expected the training data that {files} began with. Received: others. "
+                    f"Expected the training data that {files} began with. Received: data with another content. "
                     f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
                 )
             self.engine.restore(arrays)

@@ -60,7 +60,7 @@ def build_vgg(
 def build_conv_prior(input_shape: Sequence[int] = (32, 32, 3), num_classes: int = 10) -> keras.Model:
     """Returns a new network for prior functions: three convolutions 5x5 with ReLU, then a dense layer to the logits.
 
-    The paper names neither strides nor initialisers: stride 1 with "same" padding, kernels truncated normal of variance
+    The paper names neither strides nor initializers: stride 1 with "same" padding, kernels truncated normal of variance
     `1 / fan_in`, biases 0.
 
     Args:

@@ -48,7 +48,7 @@ class Group:
     l2: float = 0.0  # decay of the mean loss, l2 * ||theta||^2, biases included
     learning_rate: float = 1e-3
     prior_scale: float = 0.0  # scale of the frozen random network added to the logits; 0: none
-    bootstrap: bootstraps.Bootstrap | None = None  # law of the loss weights; None: all 1
+    bootstrap: bootstraps.Bootstrap | None = None  # distribution of the loss weights; None: all 1
     random_bias: bool = True  # whether the first bias starts random, as the kernels, or at 0
 
 
@@ -154,7 +154,7 @@ def train(
 ) -> list[Trained]:
     """Trains the members of all groups on the same data and the same minibatches, and returns one result per group.
 
-    Member m minimises `mean_t W[t, m] ce(g_m(x_t) + prior_scale * p_m(x_t), y_t) + l2 * ||theta_m||^2` by Adam. Members
+    Member m minimizes `mean_t W[t, m] ce(g_m(x_t) + prior_scale * p_m(x_t), y_t) + l2 * ||theta_m||^2` by Adam. Members
     share nothing but the order of the examples, so training groups together equals training each alone. With no more
     examples than `batch_size`, every step sees all of them once.
 

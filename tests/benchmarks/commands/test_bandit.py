@@ -94,7 +94,7 @@ def test_bad_settings_are_named():
 
 def test_help_needs_no_tensorflow():
     code = (
-        "import argparse, sys; from bandit_env import command; command.add_arguments(argparse.ArgumentParser());"
+        "import argparse, sys; from benchmarks.commands import bandit; bandit.add_arguments(argparse.ArgumentParser());"
         "print('tensorflow' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -7,7 +7,7 @@ import pytest
 
 import tf_ensembles as tfe
 from benchmarks.commands import main as cli
-from tests.member_process import make_data
+from tests.member_process import make_data, read_members
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
@@ -38,9 +38,9 @@ def store(arrays, tmp_path_factory):
 
 
 def _members(store, count=3):
-    configs = member_store.read_configs(store)
-    assert len(configs) == count
-    return [member_store.MemberFiles(store, config) for config in configs]
+    members = read_members(store)
+    assert len(members) == count
+    return members
 
 
 def test_training_says_both_batches_and_trains_what_was_asked(store, arrays, capsys):

@@ -42,9 +42,9 @@ def test_several_agents_and_seeds_are_compared(tmp_path, capsys):
 def test_summaries_average_over_seeds_with_the_error_of_the_mean():
     qualities = [base.Quality(1.0, 0.1, 2.0, 0.2, 0.5, 0.01), base.Quality(3.0, 0.1, 6.0, 0.2, 0.7, 0.03)]
     runs = [testbed.Run("id", "mlp", seed, quality) for seed, quality in enumerate(qualities)]
-    summary = testbed.summarise(runs)[0]
+    summary = testbed.summarize(runs)[0]
     assert dataclasses.astuple(summary)[1:] == pytest.approx((2.0, 1.0, 4.0, 2.0, 0.6, 0.02))
-    assert testbed.summarise(runs[:1])[0].joint_error == 0.2
+    assert testbed.summarize(runs[:1])[0].joint_error == 0.2
 
 
 def test_the_table_divides_by_uniform_and_by_mlp():

@@ -144,7 +144,8 @@ def test_a_run_is_what_the_agent_gives():
 
 def test_planning_imports_no_tensorflow():
     code = (
-        "import sys; from benchmarks import figure_1, figure_2, figure_7, figure_9; from trainers import sweep_command;"
+        "import sys; from benchmarks.figures.testbed import figure_1, figure_2, figure_7, figure_9;"
+        "from benchmarks.commands import sweep;"
         "figure_1.stages('paper')[0]([]); print('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

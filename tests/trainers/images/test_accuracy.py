@@ -22,12 +22,12 @@ def _linear_accuracy(train, test, l2):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(3e-4), loss, metrics=["accuracy"], jit_compile=False)
     history = model.fit(
-        image_data.standardise(train, train.images),
+        image_data.standardize(train, train.images),
         train.labels,
         batch_size=100,
         epochs=15,
         verbose=0,
-        validation_data=(image_data.standardise(train, test.images), test.labels),
+        validation_data=(image_data.standardize(train, test.images), test.labels),
     )
     return max(history.history["val_accuracy"])
 

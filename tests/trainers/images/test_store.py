@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.member_process import read_members
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 from trainers.images.store import MemberError, MemberFiles, State
@@ -39,7 +40,7 @@ def test_life_of_a_member(tmp_path):
     np.testing.assert_array_equal(labels, LABELS)
     np.testing.assert_array_equal(member_store.unpack(files.weights(), "model")[1], np.zeros(3))
     assert files.load_checkpoint() is None
-    assert member_store.read_configs(tmp_path) == [files.config]
+    assert [one.config for one in read_members(tmp_path)] == [files.config]
     files.reset()
     assert files.status().state is State.PARTIAL
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tests.member_process import make_config
 from trainers.images import store as member_store
-from trainers.images import strategies
-from trainers.images import training as member_training
+from trainers.images import strategies, training
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def test_one_device():
     for name in ("auto", "cpu", strategies.StrategyName.CPU):
         strategy = strategies.make_strategy(name)
         assert strategy.num_replicas_in_sync == 1
-        assert member_training.is_chief(strategy)
+        assert training.is_chief(strategy)
     assert strategies.describe(strategy, 32) == "1 replica, a batch of 32 examples in all, 32 per replica"
 
 
@@ -57,7 +56,7 @@ def test_a_tpu_that_cannot_be_reached_takes_one_line(monkeypatch):
 
 
 def test_a_tpu_is_wired_as_tensorflow_documents(monkeypatch):
-    """Resolver, connection, initialisation, strategy, in this order, each with the resolver."""
+    """Resolver, connection, initialization, strategy, in this order, each with the resolver."""
     calls = []
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", lambda tpu: calls.append(("resolver", tpu)) or "resolver"
@@ -117,6 +116,6 @@ def test_replicas_compute_what_one_device_does(tmp_path):
     ]
     worker_logits = _logits(processes[0], tmp_path / "workers")
     _logits(processes[1], tmp_path / "workers")
-    # Sixteen float32 steps; only the order of sums differs. Without synchronised batch norm: 0.4.
+    # Sixteen float32 steps; only the order of sums differs. Without synchronized batch norm: 0.4.
     np.testing.assert_allclose(mirrored_logits, one, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(worker_logits, one, rtol=1e-3, atol=1e-4)

@@ -17,8 +17,7 @@ from tf_ensembles.ensemble import stack as members
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
 from trainers.images import store as member_store
-from trainers.images import training as member_training
-from trainers.images import vgg
+from trainers.images import training, vgg
 from trainers.images.config import MemberConfig
 
 # Four epochs of three steps and a remainder of two examples, with everything switched on.
@@ -39,7 +38,7 @@ TRAIN = dataclasses.replace(TRAIN, ids=TRAIN.ids * 7 + 5)  # Ids are names, not 
 
 
 def train(folder, config=CONFIG, **options):
-    member_training.train(config, TRAIN, TEST, folder, **options)
+    training.train(config, TRAIN, TEST, folder, **options)
     return member_store.MemberFiles(folder, config)
 
 
@@ -72,12 +71,12 @@ def by_hand(config):
             pixels = tf.constant(TRAIN.images[rows])
             if config.augment:
                 pixels = image_data.augment_images(pixels, TRAIN.ids[rows], seed=order_seed, epoch=epoch)
-            x = image_data.standardise(TRAIN, pixels)
+            x = image_data.standardize(TRAIN, pixels)
             gradients = gradients_of(x, TRAIN.labels[rows], tf.gather(weights, rows))
             velocity = [0.9 * v - rates[epoch] * g.numpy() for v, g in zip(velocity, gradients, strict=True)]
             for variable, change in zip(variables, velocity, strict=True):
                 variable.assign_add(change)
-    x = image_data.standardise(TRAIN, TEST.images)
+    x = image_data.standardize(TRAIN, TEST.images)
     return (model(x) + config.prior_scale * prior(x)).numpy()
 
 
@@ -92,11 +91,10 @@ def test_training_follows_the_formula(tmp_path, augment):
 
 def test_members_start_as_those_of_an_ensemble():
     """Member m of tfe.Ensemble with the same seed: the same start, and the same prior."""
-    training = member_training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None)
-    engine = training.engine
+    engine = training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None).engine
     prior = tfe.PriorFunction(lambda: vgg.build_conv_prior((8, 8, 3), 3), CONFIG.prior_scale)
     model = tfe.Ensemble(lambda: vgg.build_vgg((8, 8, 3), 3, CONFIG.width), 2, prior, seed=CONFIG.seed)
-    x = image_data.standardise(TRAIN, TEST.images)
+    x = image_data.standardize(TRAIN, TEST.images)
     ours = engine.predict(TEST.images) + CONFIG.prior_scale * engine.prior.predict(TEST.images)
     np.testing.assert_allclose(ours, model(x)[:, CONFIG.member], rtol=1e-4, atol=1e-5)
 
@@ -155,9 +153,9 @@ def test_other_data_do_not_continue_a_member(tmp_path):
         train(tmp_path, checkpoint_seconds=0.0, progress=stop)
     other = dataclasses.replace(TRAIN, labels=TRAIN.labels[::-1].copy())
     with pytest.raises(member_store.MemberError, match="Expected the training data that member 1"):
-        member_training.train(CONFIG, other, TEST, tmp_path)
+        training.train(CONFIG, other, TEST, tmp_path)
     with pytest.raises(ValueError, match=r"Expected 20 training examples\. Received: 19"):
-        member_training.train(CONFIG, TRAIN.select(slice(19)), TEST, tmp_path)
+        training.train(CONFIG, TRAIN.select(slice(19)), TEST, tmp_path)
 
 
 @pytest.mark.slow

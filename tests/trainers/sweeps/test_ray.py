@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.member_process import make_config, make_data
-from tests.trainers.sweeps import test_sweep
+from tests.member_process import make_config, make_data, read_members
+from tests.trainers.sweeps import test_context, test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.sweeps import store as sweep_store
@@ -140,11 +140,18 @@ def _train_member(engine, arrays, folder):
     for run in (train, score):
         report = test_sweep.execute(folder / "sweep", [run], engine=engine, num_workers=1)
         assert (report.failed, report.left) == (0, 0), sweep_store.read_failures(folder / "sweep")
-    (stored,) = member_store.read_configs(folder / "members")
-    assert not (folder / "members" / stored.key / member_store.WEIGHTS).exists()
+    (stored,) = read_members(folder / "members")
+    assert not (stored.folder / member_store.WEIGHTS).exists()
     return sweep.read(folder / "sweep", facts=False)
 
 
+def test_contexts_reach_the_workers(tmp_path, one_ray):
+    runs = test_context.scaled(3, {"factor": 2.0, "place": "somewhere"})
+    test_sweep.execute(tmp_path, runs, engine=lambda: one_ray)
+    assert sweep.read(tmp_path).scaled.tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.slow
 def test_a_member_on_both_engines_with_nothing_in_the_environment(tmp_path, one_ray, monkeypatch):
     """Where data and members are travels with the runs."""
     _forget_variables(monkeypatch)

@@ -391,3 +391,13 @@ def test_unknown_engine_raises(tmp_path):
     with pytest.raises(ValueError, match="at least one worker"):
         sweep_engines.LocalEngine(0)
     assert json.loads(sweep_runs.canonical_json({"a": 1})) == {"a": 1}
+
+
+def test_planning_and_reading_need_no_tensorflow():
+    """Sweeps, and what is asked of images without computing anything."""
+    sweeps = [
+        f"trainers.sweeps.{name}" for name in ("engines", "kinds", "progress", "runs", "store", "sweep", "worker")
+    ]
+    images = [f"trainers.images.{name}" for name in ("cifar10", "config", "runs", "store", "strategies")]
+    code = f"import sys, {', '.join(sweeps + images)}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
