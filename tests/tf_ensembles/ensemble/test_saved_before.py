@@ -44,7 +44,7 @@ def _fit(model, epochs):
 def _trained():
     model = tfe.Ensemble(_build, 3, tfe.PriorFunction(_build, 2.0), tfe.Bernoulli(0.5), l2=1e-3, seed=7)
     model.compile(
-        keras.optimizers.Adam(0.01),
+        keras.optimizers.Adam(0.01, name="adam"),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy", tfe.metrics.JointNLL(tau=4)],
         jit_compile=False,
