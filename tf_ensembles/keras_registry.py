@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -44,15 +43,10 @@ class _StandIn:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _real(self) -> Any:
-        return getattr(importlib.import_module(HOMES[self._name]), self._name)
-
     def from_config(self, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Returns what the class itself makes of the configuration."""
-        return self._real().from_config(config, *args, **kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._real()(*args, **kwargs)
+        real = getattr(importlib.import_module(HOMES[self._name]), self._name)
+        return real.from_config(config, *args, **kwargs)
 
 
 def _register() -> None:
@@ -70,18 +64,21 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "keras":
             return None
-        sys.meta_path.remove(self)  # Its work is done, and the search below must not come here again.
-        spec = importlib.util.find_spec(fullname)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         # The loader stays Keras's own, so that resources and sources are found by it: one of its methods is
-        # replaced, for one call.
+        # replaced, for one call. (Whoever looks for Keras without importing it gets a loader that is never called.)
         loader: Any = spec.loader
         execute = loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _register()
 
         loader.exec_module = execute_and_register
