@@ -1,37 +1,64 @@
-"""Ensembles of Keras models with random prior functions and bootstrapping, judged by their joint predictions."""
+"""Ensembles of Keras models with random prior functions and bootstrapping, judged by their joint predictions.
 
-from tf_ensembles import linear, metrics, testbed
-from tf_ensembles.advice.advise import Advice, advise
-from tf_ensembles.base import Agent, Data, Predictive, PriorKnowledge, Quality
-from tf_ensembles.bootstrap import Bernoulli, Bootstrap, Exponential, GaussianNoise, Poisson
-from tf_ensembles.ensemble.callbacks import MemberEarlyStopping
-from tf_ensembles.ensemble.example_ids import number_examples, with_ids
-from tf_ensembles.ensemble.export import export_saved_model
-from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.prior import PriorFunction
-from tf_ensembles.version import __version__
+Names are loaded on first use: `import tf_ensembles` brings neither TensorFlow nor Keras.
+"""
 
-__all__ = [
-    "Advice",
-    "Agent",
-    "Bernoulli",
-    "Bootstrap",
-    "Data",
-    "Ensemble",
-    "Exponential",
-    "GaussianNoise",
-    "MemberEarlyStopping",
-    "Poisson",
-    "Predictive",
-    "PriorFunction",
-    "PriorKnowledge",
-    "Quality",
-    "advise",
-    "export_saved_model",
-    "linear",
-    "metrics",
-    "number_examples",
-    "testbed",
-    "with_ids",
-    "__version__",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tf_ensembles import keras_registry, lazy, moved
+
+if TYPE_CHECKING:
+    from tf_ensembles import linear as linear
+    from tf_ensembles import metrics as metrics
+    from tf_ensembles import testbed as testbed
+    from tf_ensembles.advice.advise import Advice as Advice
+    from tf_ensembles.advice.advise import advise as advise
+    from tf_ensembles.base import Agent as Agent
+    from tf_ensembles.base import Data as Data
+    from tf_ensembles.base import Predictive as Predictive
+    from tf_ensembles.base import PriorKnowledge as PriorKnowledge
+    from tf_ensembles.base import Quality as Quality
+    from tf_ensembles.bootstrap import Bernoulli as Bernoulli
+    from tf_ensembles.bootstrap import Bootstrap as Bootstrap
+    from tf_ensembles.bootstrap import Exponential as Exponential
+    from tf_ensembles.bootstrap import GaussianNoise as GaussianNoise
+    from tf_ensembles.bootstrap import Poisson as Poisson
+    from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
+    from tf_ensembles.ensemble.data import number_examples as number_examples
+    from tf_ensembles.ensemble.data import with_ids as with_ids
+    from tf_ensembles.ensemble.export import export_saved_model as export_saved_model
+    from tf_ensembles.ensemble.model import Ensemble as Ensemble
+    from tf_ensembles.prior import PriorFunction as PriorFunction
+    from tf_ensembles.version import __version__ as __version__
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "Advice": "tf_ensembles.advice.advise",
+        "Agent": "tf_ensembles.base",
+        "Bernoulli": "tf_ensembles.bootstrap",
+        "Bootstrap": "tf_ensembles.bootstrap",
+        "Data": "tf_ensembles.base",
+        "Ensemble": "tf_ensembles.ensemble.model",
+        "Exponential": "tf_ensembles.bootstrap",
+        "GaussianNoise": "tf_ensembles.bootstrap",
+        "MemberEarlyStopping": "tf_ensembles.ensemble.callbacks",
+        "Poisson": "tf_ensembles.bootstrap",
+        "Predictive": "tf_ensembles.base",
+        "PriorFunction": "tf_ensembles.prior",
+        "PriorKnowledge": "tf_ensembles.base",
+        "Quality": "tf_ensembles.base",
+        "advise": "tf_ensembles.advice.advise",
+        "export_saved_model": "tf_ensembles.ensemble.export",
+        "linear": "tf_ensembles.linear",
+        "metrics": "tf_ensembles.metrics",
+        "number_examples": "tf_ensembles.ensemble.data",
+        "testbed": "tf_ensembles.testbed",
+        "with_ids": "tf_ensembles.ensemble.data",
+        "__version__": "tf_ensembles.version",
+    },
+)
+moved.install()
+keras_registry.install()

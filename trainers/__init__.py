@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tf_ensembles import lazy, moved
 
 if TYPE_CHECKING:
     from trainers.agents import AgentConfig as AgentConfig
     from trainers.agents import make_agent as make_agent
 
-_HOMES = {"make_agent": "trainers.agents", "AgentConfig": "trainers.agents"}
-__all__ = ["make_agent", "AgentConfig"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trainers' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__, {"make_agent": "trainers.agents", "AgentConfig": "trainers.agents"}
+)
+moved.install()

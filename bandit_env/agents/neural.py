@@ -11,7 +11,7 @@ from bandit_env.agents import experience as experience_lib
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.linear import ThompsonAgent
 from tf_ensembles import legacy_keras
-from tf_ensembles.ensemble.example_ids import with_ids
+from tf_ensembles.ensemble.data import with_ids
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.linear.inputs import Tensor
 

@@ -38,7 +38,8 @@ from tf_ensembles.advice import scores as advisor_scores
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap
-from tf_ensembles.ensemble import checks, outputs
+from tf_ensembles.ensemble import data as checks
+from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.ensemble.outputs import Kind
 from tf_ensembles.metrics import likelihood as member_logits

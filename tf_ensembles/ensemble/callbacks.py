@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles.ensemble import keras_private
+
 
 class MemberMonitor(keras.callbacks.Callback):
     """Records each member's losses in `model.member_history` and takes diverged members out. `fit` adds one itself."""
@@ -56,9 +58,25 @@ class MemberMonitor(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def tell_direction(callbacks: Sequence[Any], metrics: Sequence[Any]) -> None:
+def with_monitor(callbacks: Any, monitor: MemberMonitor, metrics: Sequence[Any]) -> Any:
+    """Returns what a user gave to `fit` as callbacks, with the monitor among them.
+
+    Args:
+        callbacks: None, a callback, a list of them, or a `CallbackList`.
+        monitor: put first in a list, so that the user's callbacks find `member_history` up to date.
+        metrics: our metrics, by which Keras callbacks may go.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(monitor)
+        return callbacks
+    given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+    _tell_direction(given, metrics)
+    return [monitor, *given]
+
+
+def _tell_direction(callbacks: Sequence[Any], metrics: Sequence[Any]) -> None:
     """Tells Keras callbacks that monitor one of our metrics whether less is better: they look at Keras's own only."""
-    modes = {metric.name: "min" if metric._direction == "down" else "max" for metric in metrics}
+    modes = {metric.name: "min" if keras_private.less_is_better(metric) else "max" for metric in metrics}
     for callback in callbacks:
         name = str(getattr(callback, "monitor", "")).removeprefix("val_")
         if getattr(callback, "mode", None) == "auto" and name in modes:

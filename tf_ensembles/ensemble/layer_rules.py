@@ -12,13 +12,14 @@ are passed along, because what happens between layers cannot be seen then. A loo
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers
+
+from tf_ensembles.ensemble import keras_private
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,20 +65,13 @@ def is_vectorizable(model: keras.Model) -> bool:
 def is_graph(model: keras.Model) -> bool:
     """Whether the model is a graph of layers that can be run one by one: Sequential or Functional, without masks."""
     if type(model) is keras.Sequential:
-        graph = getattr(model, "_functional", None)
+        graph = keras_private.graph_of(model)
         return graph is not None and is_graph(graph)
-    functional = _functional_class()
+    functional = keras_private.functional_class()
     # A subclass may have been made by functional construction and yet have a `call` of its own.
     if not isinstance(model, functional) or type(model).call is not functional.call:
         return False
-    return not any(_makes_masks(layer) or layer.activity_regularizer for layer in model._flatten_layers())
-
-
-@functools.cache
-def _functional_class() -> Any:
-    """The class of `keras.Model(inputs, outputs)`, which Keras does not export by name."""
-    probe = keras.Input((1,), name="probe")
-    return type(keras.Model(probe, probe, name="probe"))
+    return not any(_makes_masks(layer) or layer.activity_regularizer for layer in keras_private.all_layers(model))
 
 
 def _makes_masks(layer: keras.layers.Layer) -> bool:
@@ -89,9 +83,8 @@ def _nested(layer: Any) -> bool:
 
 
 def _operations(model: keras.Model) -> list[Any]:
-    graph = model._functional if type(model) is keras.Sequential else model
     found: list[Any] = []
-    for operation in graph.operations:
+    for operation in keras_private.graph_of(model).operations:
         found.extend(_operations(operation) if _nested(operation) else [operation])
     return found
 
@@ -110,7 +103,7 @@ def _known_activation(layer: keras.layers.Layer) -> bool:
 
 
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
-    """Returns the names of the parts that run once per member; empty when everything is vectorised."""
+    """Returns the names of the parts that run once per member; empty when everything is vectorized."""
     if not is_vectorizable(model):
         return ("whole model",)
     return tuple(
@@ -148,15 +141,17 @@ class Runner:
         return tf.cast(self.variable(template_variable).value, dtype)
 
     def penalty(self) -> tf.Tensor | None:
-        """Returns the sum of the regularisation losses that the members' own layers asked for, `[members]`."""
+        """Returns the sum of the regularization losses that the members' own layers asked for, `[members]`."""
         return tf.add_n(self._penalties) if self._penalties else None
 
     def run_graph(self, model: keras.Model, inputs: Any) -> Any:
         """Runs a Sequential or Functional model node by node."""
-        graph = model._functional if type(model) is keras.Sequential else model
+        graph = keras_private.graph_of(model)
         if tf.nest.is_nested(inputs) or not isinstance(inputs, Stacked):
-            inputs = graph._standardize_inputs(inputs)
-        outputs = graph._run_through_graph(inputs, operation_fn=lambda op: lambda *args, **kw: self._run(op, args, kw))
+            inputs = keras_private.standardize_inputs(graph, inputs)
+        outputs = keras_private.run_through_graph(
+            graph, inputs, lambda operation: lambda *args, **kwargs: self._run(operation, args, kwargs)
+        )
         return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
     def _run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -197,7 +192,7 @@ class Runner:
         variables = list(getattr(operation, "variables", []))
         # One unstack per variable: its gradient is one stack, where M slices would each pad a gradient to full size.
         values = [tf.unstack(self.variable(v).value, num=self.num_members) for v in variables]
-        if getattr(operation, "_call_has_training_arg", False):
+        if keras_private.takes_training(operation):
             kwargs = {**kwargs, "training": self.training}
         outputs, updates, penalties = [], [], []
         for member in range(self.num_members):
@@ -328,7 +323,7 @@ def _rule(operation: Any) -> Rule | None:
 
 
 def _last_axis(layer: Any) -> bool:
-    """Whether a normalisation layer works on the last axis only."""
+    """Whether a normalization layer works on the last axis only."""
     axis = getattr(layer, "axis", None)
     axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
     return axis == -1 or (isinstance(axis, int) and layer.input_spec is not None and axis == layer.input_spec.ndim - 1)

@@ -11,6 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_ensembles.base import Array
+from tf_ensembles.bootstrap import Bootstrap
+
 
 class Kind(enum.Enum):
     """What a member's output is."""
@@ -68,9 +71,56 @@ def infer_kind(loss: keras.losses.Loss) -> Kind:
     return Kind.LOGITS if loss.name in _SOFTMAX else Kind.BINARY_LOGITS
 
 
+def kind_of(argument: str, loss: keras.losses.Loss, has_prior: bool) -> Kind:
+    """Returns what member outputs are: as the ensemble's argument `outputs` says, or, if `"auto"`, as the loss does."""
+    if argument != "auto":
+        return Kind.parse(argument)
+    kind = infer_kind(loss)
+    if kind is Kind.PROBABILITIES and has_prior:
+        raise ValueError(
+            "Expected a loss with from_logits=True: a prior is added to logits, not to probabilities. "
+            f"Received: {loss.name} with from_logits=False"
+        )
+    return kind
+
+
 def takes_class_indices(loss: keras.losses.Loss) -> bool:
     """Whether labels are class numbers."""
     return loss.name == "sparse_categorical_crossentropy"
+
+
+def targets_and_weights(
+    y: Any,
+    sample_weight: Any,
+    bootstrap: Bootstrap | None,
+    seed: int,
+    ids: Any,
+    num_members: int,
+    num_outputs: int,
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns the targets and loss weights `[members, batch]` of members; None for weights that are all ones.
+
+    Args:
+        y: targets `[batch, ...]`; those that a bootstrap perturbs become `[members, batch, outputs]`.
+        sample_weight: `[batch]`, or None.
+        bootstrap: perturbs either the targets or the weights; None for neither.
+        seed: the ensemble's.
+        ids: example ids `[batch]`, for a bootstrap.
+        num_members: M.
+        num_outputs: numbers per target.
+    """
+    y, weights = tf.convert_to_tensor(y), None
+    if bootstrap is not None:
+        everyone = tf.range(num_members)
+        noise = bootstrap.target_noise(seed, ids, everyone, num_outputs)
+        if noise is None:
+            weights = tf.transpose(bootstrap.weights(seed, ids, everyone))
+        else:
+            y = tf.reshape(tf.cast(y, tf.float32), [1, -1, num_outputs]) + tf.transpose(noise, [1, 0, 2])
+    if sample_weight is not None:
+        own = tf.reshape(tf.cast(sample_weight, tf.float32), [1, -1])
+        weights = own * (tf.ones([num_members, 1]) if weights is None else weights)
+    return y, weights
 
 
 def member_losses(
@@ -106,6 +156,40 @@ def member_losses(
     return total / tf.cast(batch, tf.float32)
 
 
+def total_loss(loss: keras.losses.Loss, losses: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
+    """Returns this replica's share of what all members minimize: the sum of their losses and penalties `[members]`."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    shares = 1.0 if loss.reduction == "sum" else 1.0 / replicas
+    return tf.reduce_sum(losses) * shares + tf.reduce_sum(penalty) / replicas
+
+
+def finite_mean(losses: tf.Tensor) -> tf.Tensor:
+    """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
+    finite = tf.math.is_finite(losses)
+    some = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
+    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / some
+    return tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
+
+
+class MemberMean(keras.metrics.Metric):
+    """The running mean of each member's loss, `[members]`."""
+
+    def __init__(self, num_members: int) -> None:
+        super().__init__(name="member_losses")
+        self._sum = self.add_variable((num_members,), initializer="zeros", name="sum")
+        self._count = self.add_variable((), initializer="zeros", name="count")
+
+    def update_state(self, losses: Any, count: Any) -> None:
+        """Takes in the losses `[members]` of a batch of `count` examples."""
+        count = tf.cast(count, tf.float32)
+        self._sum.assign(self._sum + losses * count)
+        self._count.assign(self._count + count)
+
+    def result(self) -> Any:
+        """Returns the means `[members]`."""
+        return tf.math.divide_no_nan(self._sum.value, self._count.value)
+
+
 def _fold(tensor: tf.Tensor) -> tf.Tensor:
     return (
         tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
@@ -121,6 +205,19 @@ def member_probabilities(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
     if kind is Kind.BINARY_LOGITS:
         return tf.sigmoid(outputs)
     return outputs
+
+
+def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:
+    """Returns the ensemble's marginal prediction `[batch, outputs]`: the mean of its healthy members'.
+
+    Args:
+        kind: what member outputs are.
+        outputs: `[batch, members, outputs]`.
+        healthy: indices of the members that count.
+    """
+    if len(healthy) < outputs.shape[1]:
+        outputs = tf.gather(outputs, healthy, axis=1)
+    return tf.reduce_mean(member_probabilities(kind, outputs), axis=1)
 
 
 def two_columns(kind: Kind, probabilities: Any) -> Any:

@@ -1,4 +1,4 @@
-"""M copies of one Keras model as one layer: their weights are stacked along a first axis and run together.
+"""M copies of one Keras model as one layer: built, stacked along a first axis, and run together; and their priors.
 
 Shapes inside this module are members first, `[members, batch, ...]`; a tensor that all members share, such as the
 input, is `[batch, ...]` until the first layer that has weights. `Stacked` marks the former.
@@ -15,8 +15,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.ensemble import layer_rules as vectorized
-from tf_ensembles.ensemble.layer_rules import Stacked
+from tf_ensembles.base import Array
+from tf_ensembles.ensemble import keras_private, layer_rules
+from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
+
+# Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
+_PRIOR_CACHE_BYTES = 2**30
+
+# Building models.
 
 
 @contextlib.contextmanager
@@ -64,6 +70,19 @@ def build_on(models: Sequence[keras.Model], sample: Any, seed: int) -> None:
                 model(sample)
 
 
+def know_their_outputs(models: Sequence[keras.Model]) -> bool:
+    """Whether all models have their variables and an output shape already, without having seen data."""
+    return all(model.built and hasattr(model, "output_shape") for model in models)
+
+
+def prior_seed(seed: int) -> int:
+    """Returns the seed that priors are built with, so that they do not repeat the draws that start the members."""
+    return seed + 0x5EED_0001
+
+
+# Stacking them.
+
+
 class _PerMember:
     """A weight constraint that is applied to each member's slice by itself."""
 
@@ -90,14 +109,14 @@ class MemberStack(keras.layers.Layer):
         super().__init__(trainable=trainable, **kwargs)
         self.num_members = num_members
         # Hidden in a holder: Keras would otherwise track the template's own variables as ours.
-        self._hidden = vectorized.Hidden(models[0])
-        self._stacked: vectorized.Hidden = vectorized.Hidden(self._stack(models, trainable))
-        self.looped = vectorized.looped_parts(models[0])
+        self._hidden = Hidden(models[0])
+        self._stacked: Hidden = Hidden(self._stack(models, trainable))
+        self.looped = layer_rules.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
-        if not vectorized.is_vectorizable(models[0]):
+        if not layer_rules.is_vectorizable(models[0]):
             return
-        for generator in vectorized.shared_generators(models[0]):
+        for generator in layer_rules.shared_generators(models[0]):
             # Drawn once for all members at a time; kept here so that it is saved and restored with us.
             state = generator.state
             generator.state = self.add_weight(
@@ -137,9 +156,9 @@ class MemberStack(keras.layers.Layer):
         self.built = True
 
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularisation losses `[members]`."""
-        runner = vectorized.Runner(self._stacked.value, self.num_members, training and self.trainable)
-        if vectorized.is_vectorizable(self.template):
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable)
+        if layer_rules.is_vectorizable(self.template):
             outputs = runner.run_graph(self.template, inputs)
         else:
             outputs = runner.loop(self.template, [inputs], {})
@@ -173,3 +192,93 @@ class _Constant(keras.initializers.Initializer):
 
     def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> Any:
         return keras.ops.convert_to_tensor(np.asarray(self._values), dtype=dtype)
+
+
+# Running members and priors.
+
+
+def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, known: Any) -> tf.Tensor:
+    """Returns members' outputs `[members, batch, outputs]` with their scaled priors' added.
+
+    Args:
+        result: the members' own.
+        priors: their priors.
+        scale: the prior scale.
+        x: inputs `[batch, ...]`.
+        known: the priors' outputs on `x`, `[batch, members, outputs]`, where they were computed before; or None.
+    """
+    return result + scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
+
+
+def prior_outputs(priors: MemberStack, x: Any) -> tf.Tensor:
+    """Returns the unscaled priors `[members, batch, outputs]`."""
+    return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
+
+
+def cached_prior(priors: MemberStack | None, x: Any, length: int, num_outputs: int) -> Array | None:
+    """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
+    if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
+        return None
+
+    def compute(rows: Any) -> tf.Tensor:
+        return prior_outputs(priors, rows)
+
+    compiled = tf.function(compute, jit_compile=priors.supports_jit, reduce_retracing=True)
+    step = max(1, min(length, 2**22 // (priors.num_members * 64)))
+    parts = []
+    for start in range(0, length, step):
+        rows = slice(start, start + step)
+        inputs = tf.nest.map_structure(lambda v, rows=rows: tf.convert_to_tensor(v[rows]), x)
+        parts.append(np.transpose(compiled(inputs), [1, 0, 2]))
+    return np.concatenate(parts)
+
+
+# Shapes. What an ensemble was built on is a structure of (shape without the batch, dtype) pairs, as a file keeps it;
+# None for members that know their inputs.
+
+
+def built_on(sample: Any) -> Any:
+    """Returns what models that were built on this batch were built on."""
+    return tf.nest.map_structure(lambda v: (list(v.shape[1:]), tf.as_dtype(v.dtype).name), sample)
+
+
+def zeros(built_on: Any) -> Any:
+    """Returns one example of zeros in that structure."""
+    return _map_built_on(lambda shape, dtype: tf.zeros([1, *shape], dtype), built_on)
+
+
+def input_specs(members: MemberStack, built_on: Any) -> Any:
+    """Returns the shape, batch first, and dtype of each input, in the structure that the members take."""
+    if built_on is not None:
+        return _map_built_on(lambda shape, dtype: ((None, *shape), dtype), built_on)
+    structure = keras_private.input_structure(members.template)
+    structure = structure[0] if isinstance(structure, list | tuple) and len(structure) == 1 else structure
+    return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
+
+
+def num_outputs(members: MemberStack, priors: MemberStack | None, built_on: Any) -> int:
+    """Returns the size of a member's output, after checks that it is `[batch, outputs]` and a prior's the same."""
+    member = _output_shape(members.template, built_on)
+    if len(member) != 2:
+        raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
+    prior = member if priors is None else _output_shape(priors.template, built_on)
+    if prior != member:
+        raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
+    if member[1] is None:
+        raise ValueError(f"Expected members with a known number of outputs. Received: shape {member}")
+    return member[1]
+
+
+def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...]:
+    if built_on is None:
+        return tuple(template.output_shape) if hasattr(template, "output_shape") else ()
+    return tuple(keras.ops.shape(template(zeros(built_on))))
+
+
+def _map_built_on(function: Callable[[list[int], str], Any], built_on: Any) -> Any:
+    """Applies a function to each (shape, dtype) pair."""
+    if isinstance(built_on, dict):
+        return {key: _map_built_on(function, value) for key, value in built_on.items()}
+    if len(built_on) == 2 and isinstance(built_on[1], str):
+        return function(built_on[0], built_on[1])
+    return [_map_built_on(function, value) for value in built_on]

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_ensembles.base import Array
+
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
     keras.optimizers.Adadelta, keras.optimizers.Adagrad, keras.optimizers.Adamax, keras.optimizers.Nadam,
@@ -110,7 +112,16 @@ def _without_clipping(optimizer: Any) -> Iterator[None]:
         optimizer.clipnorm, optimizer.global_clipnorm = kept
 
 
-def keep_frozen(variables: Sequence[Any], before: Sequence[Any], frozen: tf.Tensor) -> None:
-    """Puts the frozen members' slices of the variables back to what they were `before`."""
-    for variable, value in zip(variables, before, strict=True):
-        variable.assign(tf.where(_beside(frozen, value), value, variable.value))
+@contextlib.contextmanager
+def frozen_members_kept(variables: Sequence[Any], frozen: Array) -> Iterator[None]:
+    """Puts the frozen members' slices of the variables back, after a step, to what they were before it.
+
+    Args:
+        variables: stacked variables `[members, ...]`.
+        frozen: which members are frozen, `[members]` of bool. Without any, nothing is read or written.
+    """
+    kept = list(variables) if frozen.any() else []
+    before = [tf.identity(variable.value) for variable in kept]
+    yield
+    for variable, value in zip(kept, before, strict=True):
+        variable.assign(tf.where(_beside(tf.constant(frozen), value), value, variable.value))

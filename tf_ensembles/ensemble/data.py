@@ -1,0 +1,259 @@
+"""Training data on their way into an ensemble: example ids, batches, and checks of what a user gives.
+
+Shapes: inputs `[batch, ...]`, ids `[batch]`, prior outputs `[batch, members, outputs]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles.base import Array
+from tf_ensembles.ensemble import outputs
+from tf_ensembles.ensemble.outputs import Kind
+
+# Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
+#
+# `Ensemble.fit(x, y)` numbers arrays by position. A `tf.data.Dataset` is numbered with `number_examples`, before it is
+# shuffled and batched; anything else yields `with_ids(x, ids)` in the place of `x`. Ids travel inside `x`, so every way
+# in which Keras slices, shuffles and distributes inputs keeps them beside their examples.
+
+INPUTS, IDS, PRIOR = "tfe_inputs", "tfe_example_id", "tfe_prior"
+
+_HOW_TO_ATTACH = (
+    "Number a tf.data.Dataset with tfe.number_examples(dataset) before shuffle and batch, "
+    "or give tfe.with_ids(x, ids) in the place of x."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What a batch carries beside the model's inputs: ids `[batch]` and prior outputs `[batch, members, outputs]`."""
+
+    x: Any
+    ids: Any = None
+    prior: Any = None
+
+
+def with_ids(x: Any, ids: Any, prior: Any = None) -> dict[str, Any]:
+    """Returns `x` with the ids `[batch]` of its examples, to be given to `fit` or `train_on_batch` in the place of `x`.
+
+    Args:
+        x: inputs `[batch, ...]`, or any structure of them.
+        ids: integers `[batch]`; an id names the same example wherever it appears.
+        prior: the prior's outputs on `x`, `[batch, members, outputs]`, when they are known already.
+    """
+    wrapped = {INPUTS: x, IDS: ids, PRIOR: prior}
+    return {key: value for key, value in wrapped.items() if value is not None}
+
+
+def number_examples(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Attaches ids 0, 1, 2, ... to a dataset of single examples `(x, y)` or `(x, y, sample_weight)`.
+
+    Call it before `shuffle`, `repeat` and `batch`, on data that comes in the same order every time.
+    """
+
+    def attach(index: tf.Tensor, *example: Any) -> tuple[Any, ...]:
+        x, *rest = example[0] if len(example) == 1 else example
+        return (with_ids(x, index), *rest)
+
+    if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) not in (2, 3):
+        raise ValueError(
+            f"Expected a dataset of (x, y) or (x, y, sample_weight) tuples. Received: {dataset.element_spec}"
+        )
+    return dataset.enumerate().map(attach, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def split(x: Any) -> Inputs:
+    """Separates a model's inputs from what travels with them."""
+    if isinstance(x, dict) and INPUTS in x:
+        return Inputs(x[INPUTS], x.get(IDS), x.get(PRIOR))
+    return Inputs(x)
+
+
+# Arrays and batches of them.
+
+
+def is_arrays(x: Any) -> bool:
+    """Whether `x` is an array or a structure of arrays, rather than a dataset or a generator."""
+    leaves = tf.nest.flatten(x)
+    return bool(leaves) and all(
+        isinstance(leaf, np.ndarray | tf.Tensor | list) or hasattr(leaf, "to_numpy") or np.isscalar(leaf)
+        for leaf in leaves
+    )
+
+
+def as_arrays(x: Any) -> Any:
+    """Returns the same structure with NumPy arrays as leaves."""
+    if isinstance(x, list) and x and np.isscalar(tf.nest.flatten(x)[0]):
+        return np.asarray(x)  # A plain list of numbers.
+    return tf.nest.map_structure(np.asarray, x)
+
+
+def first_example(x: Any) -> Any:
+    """Returns a batch of one example, which tells models without inputs of their own what they will see.
+
+    Args:
+        x: arrays, tensors, or a dataset, of which only the element spec is read.
+    """
+    if hasattr(x, "element_spec"):
+        spec = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
+        return tf.nest.map_structure(lambda s: tf.zeros([1, *s.shape[1:]], s.dtype), split(spec).x)
+    if is_arrays(x):
+        return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[:1]), split(x).x)
+    raise ValueError(
+        "Expected members that know their input shape, or arrays or a tf.data.Dataset to read it from. "
+        f"Received: {type(x)}. Start the member with keras.Input, or call the ensemble on a batch first"
+    )
+
+
+def fit_on_arrays(
+    x: Any,
+    y: Any,
+    batch_size: int | None,
+    validation_split: float,
+    validation_data: Any,
+    shuffle: bool,
+    sample_weight: Any,
+    seed: int,
+    first_step: tf.Variable,
+) -> dict[str, Any]:
+    """Returns the arguments of `keras.Model.fit` that train on batches of arrays as those given here say."""
+    arrays = (x, y) if sample_weight is None else (x, y, np.asarray(sample_weight))
+    if validation_split and validation_data is None:
+        arrays, validation_data = _hold_out(arrays, validation_split)
+    length, size = len(arrays[1]), batch_size or 32
+    return {
+        "x": endless_batches(arrays, length, size, seed, first_step, bool(shuffle)),
+        "steps_per_epoch": -(-length // size),
+        "validation_data": validation_data,
+        "validation_batch_size": batch_size,
+        "shuffle": False,  # It is shuffled already.
+    }
+
+
+def endless_batches(
+    arrays: Any, length: int, batch_size: int, seed: int, first_step: tf.Variable, shuffle: bool
+) -> tf.data.Dataset:
+    """Returns batches of in-memory data, epoch by epoch; the last of each epoch may be smaller.
+
+    Their order is a pure function of (seed, step), so that training that goes on after a load or a crash sees the
+    batches that it would have seen. One iterator serves all epochs, where Keras would make two for each.
+
+    Args:
+        arrays: a structure of arrays `[length, ...]`.
+        length: number of examples.
+        batch_size: examples per batch.
+        seed: decides the orders, together with the step at which an epoch starts.
+        first_step: steps that were taken before the first batch; read when the first batch is asked for.
+        shuffle: whether to shuffle each epoch.
+    """
+    steps = -(-length // batch_size)
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+
+    def order(epoch: tf.Tensor) -> tf.data.Dataset:
+        rows = tf.range(length)
+        if shuffle:
+            start = first_step.read_value() + epoch * steps
+            rows = tf.random.experimental.stateless_shuffle(rows, seed=tf.stack([tf.cast(seed, tf.int64), start]))
+        return tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
+
+    def take(rows: tf.Tensor) -> Any:
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
+
+    return tf.data.Dataset.counter().flat_map(order).map(take).prefetch(tf.data.AUTOTUNE)
+
+
+def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
+    length = len(arrays[1])
+    at = math.floor(length * (1.0 - fraction))
+    if not 0 < at < length:
+        raise ValueError(f"Expected a validation_split that leaves examples on both sides. Received: {fraction}")
+    return tf.nest.map_structure(lambda v: v[:at], arrays), tf.nest.map_structure(lambda v: v[at:], arrays)
+
+
+# Checks of what a user gives to `fit` and `evaluate`, made once, before the first step.
+
+
+def check_inputs(x: Any) -> int:
+    """Checks that the features are finite, not empty and of one length, and returns that length."""
+    leaves = tf.nest.flatten(x)
+    lengths = sorted({leaf.shape[0] if leaf.ndim else 0 for leaf in leaves})
+    if len(lengths) != 1:
+        raise ValueError(f"Expected inputs of one length. Received lengths: {lengths}")
+    if lengths[0] == 0:
+        raise ValueError(f"Expected at least one example. Received: shapes {[leaf.shape for leaf in leaves]}")
+    for leaf in leaves:
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            row = int(np.argwhere(~np.isfinite(leaf))[0][0])
+            raise ValueError(f"Expected finite features. Received: {leaf[row].ravel()[:5]}... in example {row}")
+        if leaf.dtype == object:
+            raise ValueError(f"Expected numeric features. Received: dtype {leaf.dtype}")
+    return int(lengths[0])
+
+
+def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) -> None:
+    """Checks targets `[batch]` or `[batch, ...]` against the inputs' length and what the loss can take."""
+    if y is None:
+        raise ValueError("Expected targets y. Received: None")
+    if y.ndim == 0 or len(y) != length:
+        raise ValueError(f"Expected as many targets as inputs, {length}. Received: y of shape {y.shape}")
+    if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool):
+        raise ValueError(f"Expected numeric targets. Received: dtype {y.dtype}")
+    if not np.isfinite(y).all():
+        raise ValueError(f"Expected finite targets. Received: {y[~np.isfinite(y)][0]}")
+    if outputs.takes_class_indices(loss):
+        classes = num_outputs
+        if y.size != length:
+            raise ValueError(f"Expected class numbers of shape [{length}]. Received: y of shape {y.shape}")
+        if not np.equal(np.mod(y, 1), 0).all():
+            raise ValueError(f"Expected whole class numbers. Received: {y[np.mod(y, 1) != 0][0]}")
+        if y.min() < 0 or y.max() >= classes:
+            raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
+    elif kind in (Kind.LOGITS, Kind.BINARY_LOGITS, Kind.PROBABILITIES):
+        if y.min() < 0 or y.max() > 1:
+            raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
+        if kind is Kind.LOGITS and y.shape != (length, num_outputs):
+            raise ValueError(f"Expected one-hot targets of shape [{length}, {num_outputs}]. Received: {y.shape}")
+
+
+def check_probabilities(members: Any) -> None:
+    """Checks that member outputs are probabilities, as a loss with `from_logits=False` takes them to be."""
+    rows = np.asarray(members)
+    sums = rows.sum(axis=-1) if rows.shape[-1] > 1 else np.ones(1)
+    if rows.min() < 0 or rows.max() > 1 or not np.allclose(sums, 1.0, atol=1e-3):
+        raise ValueError(
+            "Expected members that end in a softmax or sigmoid, since the loss has from_logits=False. "
+            f"Received: outputs from {rows.min():.3g} to {rows.max():.3g}. If they are logits, use from_logits=True"
+        )
+
+
+def check_ids(ids: Any, length: int) -> Array:
+    """Returns the ids `[length]` that a user gave, or positions where none were given."""
+    found = np.arange(length) if ids is None else np.asarray(ids)
+    if found.shape != (length,) or not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"Expected integer ids of shape [{length}]. Received: {found.dtype} of shape {found.shape}")
+    return found
+
+
+def check_dataset_has_ids(dataset: Any) -> None:
+    """Checks that a dataset carries example ids, which a bootstrap needs."""
+    spec = getattr(dataset, "element_spec", None)
+    if spec is None:
+        return  # A generator: the first step will tell.
+    x = spec[0] if isinstance(spec, tuple) else spec
+    require_ids(split(x).ids)
+
+
+def require_ids(ids: Any) -> None:
+    """Raises if a batch for training with a bootstrap carries no example ids."""
+    if ids is None:
+        raise ValueError(
+            f"Expected example ids, since a bootstrap gives each example its own weights. {_HOW_TO_ATTACH} "
+            "Received: data without ids"
+        )
