@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import draws
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import checks, example_ids
@@ -255,7 +256,7 @@ def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...
 
 
 def _prior_seed(seed: int) -> int:
-    return seed + 0x5EED_0001  # Priors must not repeat the draws that start the members.
+    return draws.key(seed, draws.Purpose.PRIOR)  # Priors must not repeat the draws that start the members.
 
 
 def _check_arguments(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:

@@ -107,7 +107,9 @@ def _agent_prior_variances(setting: Setting, gamma: Any, num_problems: int, seed
     agent = linear.LinearAgent
     return {
         agent.ENSEMBLE_N: None,
-        agent.ENSEMBLE_P: linear_theory.tuned_prior_variance(pilot.posterior(), pilot.law(agent.ENSEMBLE_P, 1.0)),
+        agent.ENSEMBLE_P: linear_theory.tuned_prior_variance(
+            pilot.posterior(), pilot.distribution(agent.ENSEMBLE_P, 1.0)
+        ),
         agent.WEIGHTED_P: linear_theory.best_prior_variance(gamma, setting.num_data, setting.prior_variance),
         agent.ENSEMBLE_BP: None,
     }
@@ -130,7 +132,7 @@ def _sweep_rows(
     for problems in linear_problems.problem_chunks(setting, num_problems, seed):
         posterior = problems.posterior()
         for agent, variance in variances.items():
-            kls[agent].append(linear.kl(posterior, problems.law(agent, variance)))
+            kls[agent].append(linear.kl(posterior, problems.distribution(agent, variance)))
     constant = heteroscedasticity == 0.0
     common = {
         "setting": f"linear/d{dim}-t{num_data}-c{condition:g}-h{heteroscedasticity:g}",
@@ -172,7 +174,7 @@ def _finite_rows(preset: Preset, seed: int) -> Iterator[dict[str, Any]]:
     posterior = problems.posterior()
     best = linear_theory.best_prior_variance(gamma, setting.num_data, setting.prior_variance)
     for agent, variance in ((linear.LinearAgent.WEIGHTED_P, best), (linear.LinearAgent.ENSEMBLE_BP, None)):
-        law = problems.law(agent, variance)
+        law = problems.distribution(agent, variance)
         for count in preset.members:
             members = sample_in_parts(problems, agent, variance, count, seed)
             yield {
@@ -224,7 +226,7 @@ def _prediction_rows(preset: Preset, seed: int) -> Iterator[dict[str, Any]]:
         x = linear_problems.sample_inputs(long, (count, long.num_data), seed * 10_007 + start, stream=9)
         noise, posterior = setting.noise(x), problems.posterior()
         for agent, variance in variances.items():
-            law = problems.law(agent, variance)
+            law = problems.distribution(agent, variance)
             limits[agent].append(linear.kl(posterior, law))
             for tau in preset.taus:
                 value = linear_theory.predictive_kl(posterior, law, x[:, :tau], noise[:, :tau])
