@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import draws
+from bandit_env import steps
+from tf_ensembles import draws, moved
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
 
 # From features [J, N, d] and draws of U(0, 1) [J, d] to noise variances [J, N].
-NoiseLaw = Callable[[Tensor, Tensor], Tensor]
+NoiseFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +48,28 @@ class Problems:
 
 
 def diagonal_noise(features: Tensor, uniforms: Tensor) -> Tensor:
-    """The paper's law: variance `x' S x` with a diagonal `S` of entries U(0, 1)."""
+    """The paper's noise: variance `x' S x` with a diagonal `S` of entries U(0, 1)."""
     return tf.einsum("jnd,jd->jn", tf.square(features), uniforms)
 
 
-def constant_noise(variance: float) -> NoiseLaw:
-    """Returns the law of the same variance for all actions and problems."""
+def constant_noise(variance: float) -> NoiseFunction:
+    """Returns noise of the same variance for all actions and problems."""
     return lambda features, uniforms: tf.fill(tf.shape(features)[:2], tf.cast(variance, tf.float32))
 
 
+@moved.keywords(noise_law="noise")
 def make_problems(
     num_problems: int,
     num_actions: int,
     dim: int,
     prior_scale: float = 1.0,
     seed: int = 0,
-    noise_law: NoiseLaw = diagonal_noise,
+    noise: NoiseFunction = diagonal_noise,
     first: int = 0,
 ) -> Problems:
     """Draws problems `first .. first + num_problems - 1` of a seed.
 
-    Actions `x ~ N(0, I)`, `theta* ~ N(0, prior_scale^2 I)`, noise variances by `noise_law`. The same number gives the
+    Actions `x ~ N(0, I)`, `theta* ~ N(0, prior_scale^2 I)`, noise variances by `noise`. The same number gives the
     same problem, whatever is drawn with it.
     """
     check_sizes(num_problems=num_problems, num_actions=num_actions, dim=dim)
@@ -79,11 +81,9 @@ def make_problems(
     normals, uniforms = _draw(seed, rows, num_actions * dim + dim, dim)
     features = tf.reshape(tf.transpose(normals[:-dim]), [num_problems, num_actions, dim])
     theta = prior_scale * tf.transpose(normals[-dim:])
-    variance = np.asarray(noise_law(features, tf.transpose(uniforms)))
+    variance = np.asarray(noise(features, tf.transpose(uniforms)))
     if variance.shape != (num_problems, num_actions):
-        raise ValueError(
-            f"Expected noise_law to return shape {(num_problems, num_actions)}. Received: {variance.shape}"
-        )
+        raise ValueError(f"Expected noise to return shape {(num_problems, num_actions)}. Received: {variance.shape}")
     if not (np.isfinite(variance).all() and (variance > 0.0).all()):
         raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
     mean = tf.einsum("jnd,jd->jn", features, theta)
@@ -92,9 +92,9 @@ def make_problems(
 
 def _draw(seed: int, rows: Tensor, num_normals: int, num_uniforms: int) -> tuple[Tensor, Tensor]:
     """Returns draws of N(0, 1) and of U(0, 1) for each problem, `[num_normals, J]` and `[num_uniforms, J]`."""
-    purposes = (draws.Purpose.PROBLEM_NORMAL, draws.Purpose.PROBLEM_UNIFORM)
+    purposes = (draws.Purpose.BANDIT_NORMAL, draws.Purpose.BANDIT_UNIFORM)
     keys = (tf.constant(draws.key(seed, purpose), tf.int64) for purpose in purposes)
-    flat = _graph()(*keys, draws.places(rows, num_normals), draws.places(rows, num_uniforms))
+    flat = _graph()(*keys, steps.places(rows, num_normals), steps.places(rows, num_uniforms))
     return tf.reshape(flat[0], [num_normals, -1]), tf.reshape(flat[1], [num_uniforms, -1])
 
 
@@ -105,7 +105,7 @@ def _graph() -> Any:
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int64)] * 2 + [numbers] * 2, autograph=False)
     def flat(normal_key: Tensor, uniform_key: Tensor, normals: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        return draws.normals_at(normal_key, first, normals), draws.uniforms_at(uniform_key, first, uniforms)
+        return steps.normals_at(normal_key, first, normals), steps.uniforms_at(uniform_key, first, uniforms)
 
     return flat
 
@@ -115,3 +115,6 @@ def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ValueError(f"Expected {name} >= 1, an integer. Received: {size!r}")
+
+
+__getattr__ = moved.names(__name__, {"NoiseLaw": "NoiseFunction"})

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bandit_env import problems, simulation
-from bandit_env.parameters import AgentParameters, make_loss
+from bandit_env import problems, simulation, thompson
+from bandit_env.thompson import AgentParameters
+from tf_ensembles import machine, moved
 from tf_ensembles.base import Array
-from trainers.mlp.train import usable_cores
 
 CHUNK = 2500  # problems per chunk at most: their data fit into a few hundred kilobytes; smaller ones were no faster
 
@@ -33,6 +33,7 @@ class BanditResult:
     problem_regret: Array  # [marks, problems]; differences between agents on the same problems are paired
 
 
+@moved.keywords(noise_law="noise")
 def run_bandit(
     agent_name: str,
     num_problems: int,
@@ -44,7 +45,7 @@ def run_bandit(
     *,
     num_members: int | None = None,
     parameters: AgentParameters | None = None,
-    noise_law: problems.NoiseLaw = problems.diagonal_noise,
+    noise: problems.NoiseFunction = problems.diagonal_noise,
     marks: Sequence[int] | None = None,
     first_problem: int = 0,
     progress: bool = False,
@@ -62,7 +63,7 @@ def run_bandit(
         same reward noise.
       num_members: M fixed members (ensemble sampling); None for the paper's infinite ensemble.
       parameters: tuned parameters; None for Table 2's.
-      noise_law: gives the noise variances of the actions.
+      noise: gives the noise variances of the actions.
       marks: numbers of steps at which to keep each problem's regret; None for `[horizon]`.
       first_problem: the number of the first problem. A problem's run depends on its number, not on which others are
         run with it, so that work can be split.
@@ -72,8 +73,8 @@ def run_bandit(
     kept = tuple(sorted({horizon} if marks is None else {int(mark) for mark in marks}))
     if kept and not 1 <= kept[0] <= kept[-1] <= horizon:
         raise ValueError(f"Expected marks between 1 and the horizon {horizon}. Received: {list(kept)}")
-    made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise_law, first_problem)
-    loss = make_loss(agent_name, made.noise_variance, prior_scale, parameters)
+    made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise, first_problem)
+    loss = thompson.make_loss(agent_name, made.noise_variance, prior_scale, parameters)
     # Equal sizes, where they can be, so that XLA compiles once.
     parts = np.array_split(np.arange(num_problems), math.ceil(num_problems / CHUNK))
     chunks = [simulation.Simulation(made.part(rows), loss.part(rows), num_members, seed) for rows in parts]
@@ -85,7 +86,7 @@ def _run(chunks: list[simulation.Simulation], horizon: int, marks: tuple[int, ..
 
     totals, kept, done = [], [], 0
     with (
-        concurrent.futures.ThreadPoolExecutor(min(len(chunks), usable_cores())) as pool,
+        concurrent.futures.ThreadPoolExecutor(min(len(chunks), machine.usable_cores())) as pool,
         tqdm.tqdm(total=horizon, unit="step", disable=not progress) as bar,
     ):
         while done < horizon:

@@ -2,7 +2,7 @@
 
 Problems are the last axis of every array: J problems, N actions, d features, `P = d (d + 1) / 2`. The algorithm has two
 forms. `_compiled_sums` works for any ensemble and size. `_compiled_table`, for infinite ensembles and few actions of
-few features, looks up what a reward of each action adds to the sums: a step is then a handful of vectorised passes.
+few features, looks up what a reward of each action adds to the sums: a step is then a handful of vectorized passes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import draws, problems
-from bandit_env import thompson as law
-from bandit_env.parameters import Loss, Spread
+from bandit_env import problems, steps, thompson
+from bandit_env.thompson import Loss, Spread
+from tf_ensembles import draws
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
@@ -47,7 +47,7 @@ class _Table(NamedTuple):
     features: Tensor  # [N, d, J]
     added: Tensor  # to precision, target and regret by an action's mean reward, [N, P + d + 1, J]
     noisy: Tensor  # to the target by one standard deviation of the reward's noise, [N, d, J]
-    policy_places: Tensor  # of `draws.places`, [d J]
+    policy_places: Tensor  # of `steps.places`, [d J]
     reward_places: Tensor  # [J]
     anchor_deviation: Tensor
     reward_key: Tensor
@@ -58,38 +58,8 @@ class _Table(NamedTuple):
 class _State(NamedTuple):
     """Sums over the data of each problem; as one array per row of J in `_compiled_table`."""
 
-    sums: law.Sums
+    sums: thompson.Sums
     regret: Tensor  # cumulative, [J]
-
-
-def initial_anchors(num_members: int, rows: Tensor, dim: int, scale: float, seed: int) -> Tensor:
-    """Returns the anchors of a finite ensemble, N(0, scale^2), `[d, M, J]`."""
-    key = draws.key(seed, draws.Purpose.ANCHOR)
-    return scale * tf.transpose(draws.normals(key, tf.range(num_members), rows, dim), [1, 0, 2])
-
-
-def pick_members(uniforms: Tensor, num_members: int) -> Tensor:
-    """Turns draws of U(0, 1) `[J]` into member indices `[J]`."""
-    return tf.minimum(tf.cast(uniforms * float(num_members), tf.int32), num_members - 1)
-
-
-def choose(
-    sums: law.Sums,
-    features: Tensor,
-    step: Tensor,
-    rows: Tensor,
-    policy_key: Tensor,
-    spread: Spread,
-    anchor_deviation: Tensor,
-    num_members: int | None,
-) -> Tensor:
-    """Draws a member per problem and returns the rewards it predicts, `[N, J]`; features are `[N, d, J]`."""
-    if num_members is None:
-        normals = draws.normal(policy_key, step, rows, features.shape[1])
-        theta = law.sample(sums, normals, spread, anchor_deviation)
-    else:
-        theta = law.members(sums, pick_members(draws.uniform(policy_key, step, rows, 1)[0], num_members))
-    return law.values(theta, features)
 
 
 class Simulation:
@@ -98,11 +68,11 @@ class Simulation:
     def __init__(self, made: problems.Problems, loss: Loss, num_members: int | None, seed: int) -> None:
         num_actions, dim = made.features.shape[1:]
         setting = _make_setting(made, loss, seed)
-        small = dim <= law.MAX_UNROLLED_DIM and num_actions * dim * dim <= MAX_TABLE
+        small = dim <= thompson.MAX_UNROLLED_DIM and num_actions * dim * dim <= MAX_TABLE
         state = _initial_state(setting, loss, num_members, seed)
         self._setting: _Setting | _Table
         if num_members is None and small:
-            sums = law.Sums(*(tuple(tf.unstack(part)) for part in state.sums))
+            sums = thompson.Sums(*(tuple(tf.unstack(part)) for part in state.sums))
             self._state, self._setting = state._replace(sums=sums), _make_table(setting)
             self._advance = _compiled_table(loss.spread)
         else:
@@ -134,23 +104,23 @@ def _make_setting(made: problems.Problems, loss: Loss, seed: int) -> _Setting:
         deviation=last(np.sqrt(made.noise_variance), tf.float32),
         gap=last(made.optimal_reward[:, None] - made.mean_reward, DTYPE),
         anchor_deviation=tf.constant(loss.regularizer * loss.anchor_scale, DTYPE),
-        reward_key=tf.constant(draws.key(seed, draws.Purpose.REWARD), tf.int64),
-        policy_key=tf.constant(draws.key(seed, draws.Purpose.POLICY), tf.int64),
-        noise_key=tf.constant(draws.key(seed, draws.Purpose.NOISE), tf.int64),
+        reward_key=tf.constant(draws.key(seed, draws.Purpose.BANDIT_REWARD), tf.int64),
+        policy_key=tf.constant(draws.key(seed, draws.Purpose.BANDIT_POLICY), tf.int64),
+        noise_key=tf.constant(draws.key(seed, draws.Purpose.BANDIT_TARGET), tf.int64),
     )
 
 
 def _make_table(setting: _Setting) -> _Table:
     x, weight = setting.features.numpy(), setting.weight.numpy()
     weighted = weight[:, None] * x
-    pairs = [weighted[:, i] * x[:, j] for i, j in law.triangle(x.shape[1])]
+    pairs = [weighted[:, i] * x[:, j] for i, j in thompson.triangle(x.shape[1])]
     target = weighted * setting.mean_reward.numpy()[:, None]
     return _Table(
         features=setting.features,
         added=tf.constant(np.concatenate([np.stack(pairs, 1), target, setting.gap.numpy()[:, None]], axis=1)),
         noisy=tf.constant(weighted * setting.deviation.numpy()[:, None]),
-        policy_places=draws.places(setting.rows, x.shape[1]),
-        reward_places=draws.places(setting.rows, 1),
+        policy_places=steps.places(setting.rows, x.shape[1]),
+        reward_places=steps.places(setting.rows, 1),
         anchor_deviation=setting.anchor_deviation,
         reward_key=setting.reward_key,
         policy_key=setting.policy_key,
@@ -162,8 +132,8 @@ def _initial_state(setting: _Setting, loss: Loss, num_members: int | None, seed:
     dim, count = setting.features.shape[1:]
     anchors = None
     if num_members is not None:
-        anchors = initial_anchors(num_members, setting.rows, dim, loss.anchor_scale, seed)
-    return _State(law.initial_sums(dim, count, loss.regularizer, anchors), tf.zeros([count], DTYPE))
+        anchors = thompson.initial_anchors(num_members, setting.rows, dim, loss.anchor_scale, seed)
+    return _State(thompson.initial_sums(dim, count, loss.regularizer, anchors), tf.zeros([count], DTYPE))
 
 
 @functools.cache
@@ -174,10 +144,10 @@ def _compiled_table(spread: Spread) -> Any:
     repeats a division, so the choice ends with one, by a number that is 1.
     """
 
-    def act(sums: law.Sums, table: _Table, normals: Tensor) -> Tensor:
-        theta = law.sample(sums, normals, spread, table.anchor_deviation)
+    def act(sums: thompson.Sums, table: _Table, normals: Tensor) -> Tensor:
+        theta = thompson.sample(sums, normals, spread, table.anchor_deviation)
         index = [tf.constant(n, DTYPE) for n in range(table.features.shape[0])]
-        return _select(law.values(theta, table.features), [index])[0] / table.one
+        return _select(thompson.values(theta, table.features), [index])[0] / table.one
 
     def step(state: _State, table: _Table, normals: Tensor, noise: Tensor) -> _State:
         action = act(state.sums, table, normals)
@@ -185,17 +155,17 @@ def _compiled_table(spread: Spread) -> Any:
         rows = [row + _entry(table.added, k, action) for k, row in enumerate(rows)]
         first, last = len(state.sums.precision), len(rows) - 1
         target = [row + _entry(table.noisy, k, action) * noise for k, row in enumerate(rows[first:last])]
-        return _State(law.Sums(tuple(rows[:first]), tuple(target)), rows[last])
+        return _State(thompson.Sums(tuple(rows[:first]), tuple(target)), rows[last])
 
     @tf.function(jit_compile=True, autograph=False)
     def advance(state: _State, table: _Table, first: Tensor, count: Tensor) -> tuple[_State, Tensor]:
         dim, num_problems = table.features.shape[1:]
 
         def block(begin: Tensor, state: _State, totals: Tensor) -> tuple[Any, ...]:
-            steps = first + tf.cast(begin, tf.int64) + tf.range(DRAWN, dtype=tf.int64)
-            normals = draws.normals_at(table.policy_key, steps, table.policy_places)
+            here = first + tf.cast(begin, tf.int64) + tf.range(DRAWN, dtype=tf.int64)
+            normals = steps.normals_at(table.policy_key, here, table.policy_places)
             normals = tf.reshape(normals, [DRAWN, dim, num_problems])
-            noise = draws.normals_at(table.reward_key, steps, table.reward_places)
+            noise = steps.normals_at(table.reward_key, here, table.reward_places)
 
             def body(i: Tensor, state: _State, kept: Tensor, normals: Tensor, noise: Tensor) -> tuple[Any, ...]:
                 state = step(state, table, normals[i], tf.cast(noise[i], DTYPE))
@@ -232,7 +202,7 @@ def _compiled_sums(spread: Spread, num_members: int | None) -> Any:
 
 
 def _step(state: _State, setting: _Setting, step: Tensor, spread: Spread, num_members: int | None) -> _State:
-    predicted = choose(
+    predicted = thompson.choose(
         state.sums,
         setting.features,
         step,
@@ -253,19 +223,19 @@ def _step(state: _State, setting: _Setting, step: Tensor, spread: Spread, num_me
             setting.target_noise,
         ],
     )
-    reward = tf.cast(mean + deviation * draws.normal(setting.reward_key, step, setting.rows, 1)[0], DTYPE)
+    reward = tf.cast(mean + deviation * steps.normal(setting.reward_key, step, setting.rows, 1)[0], DTYPE)
     if num_members is not None:
-        ids = draws.make_ids(step, setting.rows)
-        reward += noise * tf.cast(draws.member_normals(setting.noise_key, ids, num_members), DTYPE)
-    new = law.added(x, reward, weight)
-    sums = law.Sums(state.sums.precision + new.precision, state.sums.target + new.target)
+        ids = steps.make_ids(step, setting.rows)
+        reward += noise * tf.cast(steps.member_normals(setting.noise_key, ids, num_members), DTYPE)
+    new = thompson.added(x, reward, weight)
+    sums = thompson.Sums(state.sums.precision + new.precision, state.sums.target + new.target)
     return _State(sums, state.regret + gap)
 
 
 def _select(predicted: Tensor, tables: Sequence[Any]) -> list[Tensor]:
     """Returns the entries of each table `[N, ...]` at the largest prediction `[N, J]`, the first of equals."""
     best, chosen = predicted[0], [table[0] for table in tables]
-    for n in range(1, predicted.shape[0]):  # Selects vectorise over problems; a gather does not.
+    for n in range(1, predicted.shape[0]):  # Selects vectorize over problems; a gather does not.
         better = predicted[n] > best
         best = tf.where(better, predicted[n], best)
         chosen = [tf.where(better, table[n], value) for table, value in zip(tables, chosen, strict=True)]
@@ -282,5 +252,5 @@ def _entry(table: Tensor, row: int, action: Tensor) -> Tensor:
 
 def _totals(regret: Tensor) -> Tensor:
     """Returns the sums over problems of regret and of its square, `[steps, 2]` from `[steps, J]`."""
-    ones = tf.ones([regret.shape[1], 1], DTYPE)  # Products with ones: XLA does not vectorise sums.
+    ones = tf.ones([regret.shape[1], 1], DTYPE)  # Products with ones: XLA does not vectorize sums.
     return tf.concat([regret @ ones, tf.square(regret) @ ones], axis=1)

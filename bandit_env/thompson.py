@@ -1,22 +1,96 @@
-"""The running law of an ensemble's members in a bandit, and Thompson sampling from it.
+"""Thompson sampling with a linear ensemble: its loss, the running distribution of its members, and the choice.
 
-Problems are the last axis of every array here: each operation runs over contiguous problems. Shapes: J problems, N
-actions, d features, `P = d (d + 1) / 2`. Sums are float64: with noise variances near zero, `A` is too badly conditioned
-for float32 after some thousand steps.
+Problems are the last axis of every array but those of `Loss`: each operation runs over contiguous problems. Shapes: J
+problems, N actions, d features, `P = d (d + 1) / 2`. Sums are float64: with noise variances near zero, `A` is too badly
+conditioned for float32 after some thousand steps.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import math
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.parameters import Spread
+from bandit_env import steps
+from tf_ensembles import draws
+from tf_ensembles.base import Array
+from tf_ensembles.linear.agents import LinearAgent, table_2
 from tf_ensembles.linear.inputs import DTYPE, Tensor
+
+AGENT_NAMES = tuple(agent.value for agent in LinearAgent)
 
 # Up to this d, matrices are handled as scalars written out, which compiles to a few passes over the problems.
 MAX_UNROLLED_DIM = 4
+
+
+class Spread(enum.Enum):
+    """How the members of an infinite ensemble scatter around their mean; `A` is the precision, `z ~ N(0, I)`."""
+
+    PRIOR = "prior"  # A^-1 (lambda s0_hat z): anchors only. Zero for ensemble-n
+    PRECISION = "precision"  # A^-1/2 z: the exact posterior's, by proposition 1
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentParameters:
+    """Tunable parameters; None stands for Table 2's value for an agent that knows the noise and the prior.
+
+    ensemble-bp takes none of them: proposition 1 fixes all.
+    """
+
+    noise_variance: float | None = None  # 1 / nu of n and p, equal for all data; None: the problem's mean variance
+    regularizer: float | None = None  # lambda; None: 1 / s0^2
+    prior_scale: float | None = None  # s0_hat, the scale of the members' anchors; None: s0
+
+    def __post_init__(self) -> None:
+        for name in ("noise_variance", "regularizer", "prior_scale"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0.0 and math.isfinite(value)):
+                raise ValueError(f"Expected {name} None, or finite and > 0. Received: {value}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """The perturbed loss of J problems with N actions each."""
+
+    weight: Array  # nu, [J, N]
+    regularizer: float  # lambda
+    anchor_scale: float  # s0_hat
+    target_noise: Array  # sigma_hat, the standard deviation of the noise on members' targets, [J, N]
+    spread: Spread
+
+    def part(self, rows: Array) -> Loss:
+        """Returns the loss of some of the problems."""
+        return dataclasses.replace(self, weight=self.weight[rows], target_noise=self.target_noise[rows])
+
+
+def make_loss(
+    agent: LinearAgent | str, noise_variance: Array, prior_scale: float, parameters: AgentParameters | None = None
+) -> Loss:
+    """Returns the loss of an agent of Table 2 on problems with these noise variances `[J, N]`."""
+    if agent not in AGENT_NAMES:
+        raise ValueError(f"Expected an agent name of {list(AGENT_NAMES)}. Received: {agent!r}")
+    agent, parameters = LinearAgent(agent), parameters or AgentParameters()
+    _check_accepts(agent, parameters)
+    variance = np.asarray(noise_variance, np.float64)
+    if not (np.isfinite(variance).all() and (variance > 0.0).all()):
+        raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
+    if not (prior_scale > 0.0 and math.isfinite(prior_scale)):
+        raise ValueError(f"Expected a finite prior_scale > 0. Received: {prior_scale}")
+    average = variance.mean(axis=1, keepdims=True) if parameters.noise_variance is None else parameters.noise_variance
+    regularizer = prior_scale**-2.0 if parameters.regularizer is None else parameters.regularizer
+    scale = prior_scale if parameters.prior_scale is None else parameters.prior_scale
+    row = table_2(agent, variance, average, regularizer, scale * scale)
+    return Loss(
+        weight=np.broadcast_to(row.weight, variance.shape),
+        regularizer=row.regularizer,
+        anchor_scale=math.sqrt(row.prior_variance),
+        target_noise=np.sqrt(np.broadcast_to(row.bootstrap_variance, variance.shape)),
+        spread=Spread.PRECISION if agent is LinearAgent.ENSEMBLE_BP else Spread.PRIOR,
+    )
 
 
 class Sums(NamedTuple):
@@ -44,6 +118,12 @@ def initial_sums(dim: int, num_problems: int, regularizer: Tensor, anchors: Tens
     return Sums(precision, target)
 
 
+def initial_anchors(num_members: int, rows: Tensor, dim: int, scale: float, seed: int) -> Tensor:
+    """Returns the anchors of a finite ensemble, N(0, scale^2), `[d, M, J]`."""
+    key = draws.key(seed, draws.Purpose.BANDIT_ANCHOR)
+    return scale * tf.transpose(steps.normals(key, tf.range(num_members), rows, dim), [1, 0, 2])
+
+
 def added(x: Tensor, reward: Tensor, weight: Tensor) -> Sums:
     """Returns what one data pair per problem adds to the sums.
 
@@ -60,7 +140,7 @@ def added(x: Tensor, reward: Tensor, weight: Tensor) -> Sums:
 
 
 def sample(sums: Sums, normals: Tensor, spread: Spread, anchor_deviation: Tensor) -> list[Tensor]:
-    """Draws one member per problem from the infinite ensemble's law: theta, d rows of `[J]`.
+    """Draws one member per problem from the infinite ensemble: theta, d rows of `[J]`.
 
     Args:
       sums: with `target` `[d, J]`.
@@ -92,6 +172,30 @@ def values(theta: list[Tensor], features: Tensor) -> Tensor:
     if features.shape[1] <= MAX_UNROLLED_DIM:
         return sum((features[:, i] * theta[i] for i in range(1, features.shape[1])), features[:, 0] * theta[0])
     return tf.reduce_sum(features * tf.stack(theta)[tf.newaxis], axis=1)
+
+
+def pick_members(uniforms: Tensor, num_members: int) -> Tensor:
+    """Turns draws of U(0, 1) `[J]` into member indices `[J]`."""
+    return tf.minimum(tf.cast(uniforms * float(num_members), tf.int32), num_members - 1)
+
+
+def choose(
+    sums: Sums,
+    features: Tensor,
+    step: Tensor,
+    rows: Tensor,
+    policy_key: Tensor,
+    spread: Spread,
+    anchor_deviation: Tensor,
+    num_members: int | None,
+) -> Tensor:
+    """Draws a member per problem and returns the rewards it predicts, `[N, J]`; features are `[N, d, J]`."""
+    if num_members is None:
+        normals = steps.normal(policy_key, step, rows, features.shape[1])
+        theta = sample(sums, normals, spread, anchor_deviation)
+    else:
+        theta = members(sums, pick_members(steps.uniform(policy_key, step, rows, 1)[0], num_members))
+    return values(theta, features)
 
 
 def _solve(packed: Tensor, right: list[Tensor], z: list[Tensor] | None) -> list[Tensor]:
@@ -133,3 +237,15 @@ def _solve_unrolled(packed: Tensor, right: list[Tensor], z: list[Tensor] | None)
 
 def _rows(array: Tensor) -> list[Tensor]:
     return list(array) if isinstance(array, list | tuple) else tf.unstack(array)
+
+
+def _check_accepts(agent: LinearAgent, parameters: AgentParameters) -> None:
+    refused = {
+        LinearAgent.ENSEMBLE_N: ("prior_scale",),
+        LinearAgent.ENSEMBLE_P: (),
+        LinearAgent.WEIGHTED_P: ("noise_variance",),
+        LinearAgent.ENSEMBLE_BP: ("noise_variance", "regularizer", "prior_scale"),
+    }[agent]
+    for name in refused:
+        if getattr(parameters, name) is not None:
+            raise ValueError(f"Expected {name}=None for {agent.value}. Received: {getattr(parameters, name)}")

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A labelled data set: inputs `x` `[batch, ...]` and integer labels `y` `[batch]`."""
+    """A labeled data set: inputs `x` `[batch, ...]` and integer labels `y` `[batch]`."""
 
     x: Array
     y: Array

@@ -6,6 +6,7 @@ removing this file. Nothing is imported until somebody asks for a former name.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -14,7 +15,9 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Former modules that the README or the documentation showed, and where they are now.
 MODULES = {
@@ -69,6 +72,28 @@ def names(module: str, former: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(module), former[name])
 
     return find
+
+
+def keywords(**former: str) -> Callable[[_Function], _Function]:
+    """Returns a decorator that lets keyword arguments be given under former names.
+
+    Args:
+        **former: from a former name to the present one.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for old in former.keys() & kwargs.keys():
+                warn(f"{function.__qualname__}'s {old}", former[old])
+                if former[old] in kwargs:
+                    raise TypeError(f"Expected {former[old]} or its former name {old}. Received: both")
+                kwargs[former[old]] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return cast(_Function, call)
+
+    return decorate
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

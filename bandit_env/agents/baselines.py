@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-
-from tf_ensembles import legacy_keras
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.bandits.agents import dropout_thompson_sampling_agent, neural_epsilon_greedy_agent  # noqa: E402
-from tf_agents.bandits.networks import global_and_arm_feature_network  # noqa: E402
-from tf_agents.networks import q_network  # noqa: E402
+from tf_agents.bandits.agents import dropout_thompson_sampling_agent, neural_epsilon_greedy_agent
+from tf_agents.bandits.networks import global_and_arm_feature_network
+from tf_agents.networks import q_network
 
 
 def make_epsilon_greedy(

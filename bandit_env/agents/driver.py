@@ -7,16 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tf_agents.drivers import dynamic_step_driver
+from tf_agents.replay_buffers import tf_uniform_replay_buffer
 
 from bandit_env.agents.policy import PER_ARM
 from bandit_env.problems import check_sizes
-from tf_ensembles import legacy_keras
 from tf_ensembles.base import Array
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.drivers import dynamic_step_driver  # noqa: E402
-from tf_agents.replay_buffers import tf_uniform_replay_buffer  # noqa: E402
 
 
 def make_online(

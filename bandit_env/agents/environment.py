@@ -6,19 +6,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.bandits.environments import bandit_tf_environment
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
 
-from bandit_env import draws, problems
-from tf_ensembles import legacy_keras
+from bandit_env import problems, steps
+from bandit_env.agents.policy import GLOBAL, PER_ARM
+from tf_ensembles import draws, moved
 from tf_ensembles.linear.inputs import Tensor
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.bandits.environments import bandit_tf_environment  # noqa: E402
-from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
-from tf_agents.specs import tensor_spec  # noqa: E402
-from tf_agents.trajectories import time_step as ts  # noqa: E402
-
-GLOBAL, PER_ARM = bandit_spec_utils.GLOBAL_FEATURE_KEY, bandit_spec_utils.PER_ARM_FEATURE_KEY
 
 
 class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.Module):
@@ -34,10 +29,11 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.
         dim: d.
         prior_scale: s0.
         seed: decides problems and rewards; rewards also depend on the step, so a restored environment continues.
-        noise_law: from features and random draws to the actions' noise variances; the paper's by default.
+        noise: from features and random draws to the actions' noise variances; the paper's by default.
         first_problem: the number of the first problem; a problem is the same under any batching.
     """
 
+    @moved.keywords(noise_law="noise")
     def __init__(
         self,
         num_problems: int = 1,
@@ -45,13 +41,13 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.
         dim: int = 2,
         prior_scale: float = 1.0,
         seed: int = 0,
-        noise_law: problems.NoiseLaw = problems.diagonal_noise,
+        noise: problems.NoiseFunction = problems.diagonal_noise,
         first_problem: int = 0,
     ) -> None:
-        made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise_law, first_problem)
+        made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise, first_problem)
         tf.Module.__init__(self, name="heteroscedastic_linear_bandit")  # makes it a part of checkpoints
         self.problems = made
-        self._num_actions, self._key = num_actions, draws.key(seed, draws.Purpose.REWARD)
+        self._num_actions, self._key = num_actions, draws.key(seed, draws.Purpose.BANDIT_REWARD)
         self._rows = tf.range(made.first, made.first + num_problems, dtype=tf.int64)
         self._features, self._theta = tf.constant(made.features), tf.constant(made.theta)
         self._mean, self._deviation = tf.constant(made.mean_reward), tf.constant(np.sqrt(made.noise_variance))
@@ -109,6 +105,6 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.
         return reward
 
     def _reward(self, action: Tensor, step: Tensor) -> Tensor:
-        noise = draws.normal(self._key, step, self._rows, 1)[0]
+        noise = steps.normal(self._key, step, self._rows, 1)[0]
         mean = tf.gather(self._mean, action, batch_dims=1)
         return mean + tf.gather(self._deviation, action, batch_dims=1) * noise

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tf_agents.bandits.specs import utils as bandit_spec_utils
 
-from bandit_env import draws
+from bandit_env import steps
 from bandit_env.agents import policy as policy_lib
-from tf_ensembles import legacy_keras
 from tf_ensembles.linear.inputs import DTYPE, Tensor
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
 
 
 class Rows(NamedTuple):
@@ -48,7 +44,7 @@ def checked(rows: Rows, num_actions: int, num_problems: int) -> Rows:
     """Raises on actions out of range, on rewards that are not finite and on ids of other agents."""
     finite = tf.reduce_all(tf.math.is_finite(rows.reward))
     fits = tf.reduce_all((rows.action >= 0) & (rows.action < num_actions))
-    row = draws.split_ids(rows.id)[1]
+    row = steps.split_ids(rows.id)[1]
     known = tf.reduce_all(row < num_problems) if num_problems > 1 else tf.constant(True)
     low, high = tf.reduce_min(rows.action), tf.reduce_max(rows.action)
     checks = [

@@ -6,18 +6,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.agents import tf_agent
 
-from bandit_env import draws, problems, simulation
-from bandit_env import thompson as law
+from bandit_env import problems, steps, thompson
 from bandit_env.agents import experience as experience_lib
 from bandit_env.agents import policy as policy_lib
-from bandit_env.parameters import AgentParameters, make_loss
-from tf_ensembles import legacy_keras
+from bandit_env.thompson import AgentParameters
+from tf_ensembles import draws
 from tf_ensembles.linear.inputs import DTYPE, Tensor
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.agents import tf_agent  # noqa: E402
 
 
 class ThompsonAgent(tf_agent.TFAgent):
@@ -39,12 +35,12 @@ class EnsembleThompsonAgent(ThompsonAgent):
     """Thompson sampling with the linear ensembles of the paper's Table 2.
 
     Rewards are linear in the features that the policy reads: global ones, then the arm's. With `num_members=None` the
-    ensemble is infinite: each decision draws a new member from the closed-form law `N(mu_hat, Sigma_hat)`. With M
+    ensemble is infinite: each decision draws a new member from the exact distribution `N(mu_hat, Sigma_hat)`. With M
     members, each keeps its own anchor and its own fixed perturbation of every reward, updated as data arrive.
 
     Experience is keyed by the id that the policy put into `policy_info`, not by its place in a batch: it may come late,
-    in any order, in batches of any size, in parts, or not at all. A row of weight zero counts as not delivered. The law
-    is the same as if all had come in order; the same id delivered twice counts twice.
+    in any order, in batches of any size, in parts, or not at all. A row of weight zero counts as not delivered. The
+    distribution is the same as if all had come in order; the same id delivered twice counts twice.
 
     Args:
         time_step_spec: of the environment.
@@ -75,17 +71,19 @@ class EnsembleThompsonAgent(ThompsonAgent):
         problems.check_sizes(num_problems=num_problems, **({} if num_members is None else {"num_members": num_members}))
         num_actions = policy_lib.check_action_spec(action_spec)
         dim = policy_lib.num_features(time_step_spec.observation, num_actions)
-        loss = make_loss(agent_name, _as_table(noise_variance, num_problems, num_actions), prior_scale, parameters)
+        loss = thompson.make_loss(
+            agent_name, _as_table(noise_variance, num_problems, num_actions), prior_scale, parameters
+        )
         self.agent_name, self.num_problems, self.num_members = agent_name, num_problems, num_members
         self._weight = tf.constant(loss.weight, DTYPE)
         self._target_noise = tf.constant(loss.target_noise, DTYPE)
-        self._first, self._noise_key = first_problem, draws.key(seed, draws.Purpose.NOISE)
+        self._first, self._noise_key = first_problem, draws.key(seed, draws.Purpose.BANDIT_TARGET)
         anchors = None
         if num_members is not None:
             rows = tf.range(first_problem, first_problem + num_problems, dtype=tf.int64)
-            anchors = simulation.initial_anchors(num_members, rows, dim, loss.anchor_scale, seed)
-        start = law.initial_sums(dim, num_problems, loss.regularizer, anchors)
-        self._sums = law.Sums(
+            anchors = thompson.initial_anchors(num_members, rows, dim, loss.anchor_scale, seed)
+        start = thompson.initial_sums(dim, num_problems, loss.regularizer, anchors)
+        self._sums = thompson.Sums(
             tf.Variable(start.precision, trainable=False, name="precision"),
             tf.Variable(start.target, trainable=False, name="target"),
         )
@@ -104,7 +102,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
         self._add = tf.function(self._added, jit_compile=True, autograph=False)
 
     @property
-    def sums(self) -> law.Sums:
+    def sums(self) -> thompson.Sums:
         """The sufficient statistics, as variables."""
         return self._sums
 
@@ -113,7 +111,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
         target = self._sums.target.read_value()
         if self.num_members is not None:
             target = tf.reduce_mean(target, axis=1)
-        return tf.transpose(law.mean(law.Sums(self._sums.precision.read_value(), target)))
+        return tf.transpose(thompson.mean(thompson.Sums(self._sums.precision.read_value(), target)))
 
     def observe(self, trajectory: Any) -> Any:
         """Learns from one step of the driver: for use as an observer where rewards come at once."""
@@ -134,20 +132,20 @@ class EnsembleThompsonAgent(ThompsonAgent):
         self._sums.target.assign_add(new.target)
         self.train_step_counter.assign_add(1)
 
-    def _added(self, rows: experience_lib.Rows, keep: Tensor) -> law.Sums:
+    def _added(self, rows: experience_lib.Rows, keep: Tensor) -> thompson.Sums:
         """Returns what the rows add to the sums of all problems."""
-        row = draws.split_ids(rows.id)[1]
+        row = steps.split_ids(rows.id)[1]
         problem = row if self.num_problems > 1 else tf.zeros_like(row)
         place = tf.stack([problem, tf.cast(rows.action, tf.int64)], axis=1)
         weight = keep * tf.gather_nd(self._weight, place)
         reward = rows.reward
         if self.num_members is not None:
-            noise = draws.member_normals(self._noise_key, rows.id + self._first, self.num_members)
+            noise = steps.member_normals(self._noise_key, rows.id + self._first, self.num_members)
             reward = reward + tf.gather_nd(self._target_noise, place) * tf.cast(noise, DTYPE)
-        new = law.added(tf.transpose(tf.cast(rows.features, DTYPE)), reward, weight)
+        new = thompson.added(tf.transpose(tf.cast(rows.features, DTYPE)), reward, weight)
         if self.num_problems == 1:
-            return law.Sums(*(tf.reduce_sum(part, axis=-1, keepdims=True) for part in new))
-        return law.Sums(*(_by_problem(part, problem, self.num_problems) for part in new))
+            return thompson.Sums(*(tf.reduce_sum(part, axis=-1, keepdims=True) for part in new))
+        return thompson.Sums(*(_by_problem(part, problem, self.num_problems) for part in new))
 
 
 def _by_problem(part: Tensor, problem: Tensor, num_problems: int) -> Tensor:

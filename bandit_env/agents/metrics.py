@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tf_agents.metrics import tf_metric
 
-from tf_ensembles import legacy_keras
 from tf_ensembles.linear.inputs import Tensor
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.metrics import tf_metric  # noqa: E402
 
 
 class CumulativeRegret(tf_metric.TFStepMetric):

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tf_agents.agents import tf_agent
 
-from bandit_env import draws, simulation
+from bandit_env import steps, thompson
 from bandit_env.agents import experience as experience_lib
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.linear import ThompsonAgent
-from tf_ensembles import legacy_keras
 from tf_ensembles.ensemble.data import with_ids
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.linear.inputs import Tensor
-
-legacy_keras.import_tf_agents()
-
-from tf_agents.agents import tf_agent  # noqa: E402
 
 
 class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
@@ -44,7 +40,7 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
 
     def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         predicted = tf.transpose(self.predict(features), [0, 2, 1])
-        member = simulation.pick_members(draws.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
+        member = thompson.pick_members(steps.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
         # A logit and its probability have the same order, so binary rewards need nothing more.
         action = tf.argmax(tf.gather(predicted, member, batch_dims=1), axis=-1, output_type=tf.int32)
         return action, tf.gather(features, action, batch_dims=1)

@@ -6,20 +6,17 @@ import abc
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tensorflow_probability as tfp
+from tf_agents.bandits.specs import utils as bandit_spec_utils
+from tf_agents.policies import tf_policy
+from tf_agents.trajectories import policy_step
 
-from bandit_env import draws, simulation
-from bandit_env import thompson as law
-from bandit_env.parameters import Spread
-from tf_ensembles import legacy_keras
+from bandit_env import steps, thompson
+from bandit_env.thompson import Spread
+from tf_ensembles import draws
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
-legacy_keras.import_tf_agents()
-
-import tensorflow_probability as tfp  # noqa: E402
-from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
-from tf_agents.policies import tf_policy  # noqa: E402
-from tf_agents.trajectories import policy_step  # noqa: E402
-
+# Keys of an observation that has features of its own for each action.
 GLOBAL, PER_ARM = bandit_spec_utils.GLOBAL_FEATURE_KEY, bandit_spec_utils.PER_ARM_FEATURE_KEY
 
 
@@ -70,7 +67,7 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
     def __init__(self, time_step_spec: Any, action_spec: Any, seed: int, row_offset: int, name: str) -> None:
         self.num_actions = check_action_spec(action_spec)
         self.num_features = num_features(time_step_spec.observation, self.num_actions)
-        self._key, self._row_offset = draws.key(seed, draws.Purpose.POLICY), row_offset
+        self._key, self._row_offset = draws.key(seed, draws.Purpose.BANDIT_POLICY), row_offset
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="policy_step")
         info = ThompsonInfo(
             tf.TensorSpec([], tf.int64, "id"), tf.TensorSpec([self.num_features], tf.float32, "chosen_arm_features")
@@ -82,14 +79,14 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         """Draws members; returns the best action `[batch]` and its features, from features `[batch, actions, d]`."""
 
     def _act(self, time_step: Any, seed: Any) -> tuple[Tensor, ThompsonInfo]:
-        key = tf.constant(self._key if seed is None else draws.key(int(seed), draws.Purpose.POLICY), tf.int64)
+        key = tf.constant(self._key if seed is None else draws.key(int(seed), draws.Purpose.BANDIT_POLICY), tf.int64)
         features = arm_features(time_step.observation, self.num_actions)
         step = self.step.read_value()
         rows = tf.range(tf.shape(features)[0], dtype=tf.int64)
         action, chosen = self._predict(features, step, rows + self._row_offset, key)
         with tf.control_dependencies([action]):
             self.step.assign_add(1)
-        return tf.cast(action, self.action_spec.dtype), ThompsonInfo(draws.make_ids(step, rows), chosen)
+        return tf.cast(action, self.action_spec.dtype), ThompsonInfo(steps.make_ids(step, rows), chosen)
 
     def _action(self, time_step: Any, policy_state: Any, seed: Any = None) -> Any:
         action, info = self._act(time_step, seed)
@@ -116,13 +113,13 @@ _Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is 
 
 
 class LinearThompsonPolicy(ThompsonPolicy):
-    """Thompson sampling from the law of a linear ensemble, or from its M members."""
+    """Thompson sampling from the distribution of a linear ensemble, or from its M members."""
 
     def __init__(
         self,
         time_step_spec: Any,
         action_spec: Any,
-        sums: law.Sums,
+        sums: thompson.Sums,
         spread: Spread,
         anchor_deviation: float,
         num_problems: int,
@@ -139,18 +136,18 @@ class LinearThompsonPolicy(ThompsonPolicy):
         batch = features.shape[0]
         if self._num_problems > 1 and batch not in (None, self._num_problems):
             raise ValueError(f"Expected a batch of the agent's {self._num_problems} problems. Received: {batch} rows")
-        sums = law.Sums(*(variable.read_value() for variable in self._sums))
+        sums = thompson.Sums(*(variable.read_value() for variable in self._sums))
         # XLA needs to know shapes; a policy saved for any batch size runs as plain operations.
         choose = self._choose if batch is None else self._compiled
         return choose(sums, features, step, rows, key)
 
     def _choose(
-        self, sums: law.Sums, features: Tensor, step: Tensor, rows: Tensor, key: Tensor
+        self, sums: thompson.Sums, features: Tensor, step: Tensor, rows: Tensor, key: Tensor
     ) -> tuple[Tensor, Tensor]:
         if self._num_problems == 1:  # All rows are decisions of one problem.
-            sums = law.Sums(*(tf.repeat(s, tf.shape(rows)[0], axis=-1) for s in sums))
+            sums = thompson.Sums(*(tf.repeat(s, tf.shape(rows)[0], axis=-1) for s in sums))
         last = tf.transpose(tf.cast(features, DTYPE), [1, 2, 0])
-        predicted = simulation.choose(
+        predicted = thompson.choose(
             sums, last, step, rows, key, self._spread, self._anchor_deviation, self._num_members
         )
         action = tf.argmax(predicted, axis=0, output_type=tf.int32)

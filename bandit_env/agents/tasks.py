@@ -6,22 +6,17 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
+from tf_agents.bandits.environments import bandit_tf_environment, classification_environment
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
 
-from bandit_env import draws
+from bandit_env import steps
+from bandit_env.agents.policy import GLOBAL, PER_ARM
 from bandit_env.problems import check_sizes
-from tf_ensembles import legacy_keras, testbed
+from tf_ensembles import draws, testbed
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
-
-legacy_keras.import_tf_agents()
-
-import tensorflow_probability as tfp  # noqa: E402
-from tf_agents.bandits.environments import bandit_tf_environment, classification_environment  # noqa: E402
-from tf_agents.bandits.specs import utils as bandit_spec_utils  # noqa: E402
-from tf_agents.specs import tensor_spec  # noqa: E402
-from tf_agents.trajectories import time_step as ts  # noqa: E402
-
-GLOBAL, PER_ARM = bandit_spec_utils.GLOBAL_FEATURE_KEY, bandit_spec_utils.PER_ARM_FEATURE_KEY
 
 
 class TestbedBandit(bandit_tf_environment.BanditTFEnvironment):
@@ -41,10 +36,10 @@ class TestbedBandit(bandit_tf_environment.BanditTFEnvironment):
         check_sizes(num_actions=num_actions)
         dim = problem.prior_knowledge.input_dim
         rows = tf.range(num_actions, dtype=tf.int64)
-        features = draws.normal(draws.key(seed, draws.Purpose.PROBLEM_NORMAL), 0, rows, dim)
+        features = steps.normal(draws.key(seed, draws.Purpose.BANDIT_NORMAL), 0, rows, dim)
         self._features = tf.transpose(features)[tf.newaxis]
         self.mean_reward = np.exp(problem.environment.log_probs(self._features[0].numpy()))[:, 1].astype(np.float32)
-        self._key, self._per_arm = draws.key(seed, draws.Purpose.REWARD), per_arm
+        self._key, self._per_arm = draws.key(seed, draws.Purpose.BANDIT_REWARD), per_arm
         spec: Any = tf.TensorSpec([1], tf.float32, GLOBAL)
         if per_arm:
             spec = {GLOBAL: spec, PER_ARM: tf.TensorSpec([num_actions, dim], tf.float32, PER_ARM)}
@@ -61,7 +56,7 @@ class TestbedBandit(bandit_tf_environment.BanditTFEnvironment):
         return {GLOBAL: constant, PER_ARM: self._features} if self._per_arm else constant
 
     def _apply_action(self, action: Tensor) -> Tensor:
-        draw = draws.uniform(self._key, self._step_count.read_value(), tf.zeros([1], tf.int64), 1)[0]
+        draw = steps.uniform(self._key, self._step_count.read_value(), tf.zeros([1], tf.int64), 1)[0]
         pays = tf.cast(draw < tf.gather(tf.constant(self.mean_reward), action), tf.float32)
         with tf.control_dependencies([pays]):
             self._step_count.assign_add(1)

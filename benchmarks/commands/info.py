@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -16,13 +15,6 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-probability", "tf-keras", "tenso
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds nothing: the command takes no arguments."""
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _extra(module: str, extra: str) -> str:
@@ -38,18 +30,16 @@ def _cifar10() -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the facts, one a line."""
-    import tensorflow as tf
-
+    from tf_ensembles import machine
     from tf_ensembles.version import __version__
 
-    devices = ", ".join(device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices())
     npm = shutil.which("npm")
     facts = {
         "tf-ensembles": __version__,
         "python": platform.python_version(),
-        **{package: _version(package) for package in _PACKAGES},
-        "devices": devices,
-        "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+        **{package: version or "not installed" for package, version in machine.versions(_PACKAGES).items()},
+        "devices": ", ".join(machine.devices()),
+        "cores": f"{machine.usable_cores()} usable of {os.cpu_count()}",
         "bandit": _extra("tf_agents", "bandit"),
         "ray engine": _extra("ray", "ray"),
         "CIFAR10 data": _cifar10(),

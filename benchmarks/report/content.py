@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -95,31 +94,12 @@ def _command(figure: Figure, environment: dict[str, str], folder: pathlib.Path) 
 
 def describe_environment(**facts: str) -> dict[str, str]:
     """Returns versions and machine as text, and further facts."""
+    from tf_ensembles import machine
+
     found = {"date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"), **facts}
-    found["machine"] = f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {_memory()}"
+    found["machine"] = f"{machine.cpu_name()}, {machine.usable_cores()} cores, {machine.memory()}"
     found["system"] = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def _processor() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown processor"
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
-
-
-def _memory() -> str:
-    try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return "unknown memory"
-    return f"{size / 2**30:.0f} GiB"
+    return found | {package: version or "not installed" for package, version in machine.versions(_PACKAGES).items()}
 
 
 def read_environment(folder: pathlib.Path) -> dict[str, str]:

@@ -34,7 +34,7 @@ def library_kls(x: Any, y: Any, noise_variance: Any) -> Any:
     posterior = linear.posterior(x, y, noise_variance, 1.0)
     agents = (linear.LinearAgent.WEIGHTED_P, linear.LinearAgent.ENSEMBLE_BP)
     losses = [linear.agent_parameters(agent, noise_variance, 1.0) for agent in agents]
-    laws = [linear.ensemble_law(x, y, *loss.arguments()) for loss in losses]
+    laws = [linear.ensemble_distribution(x, y, *loss.arguments()) for loss in losses]
     return tf.stack([linear.kl(posterior, law) for law in laws], axis=-1)
 
 

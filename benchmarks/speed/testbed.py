@@ -142,11 +142,12 @@ def run(repeats: int) -> None:
 
 def workers(repeats: int) -> None:
     """Utilisation against blocks trained at a time and members per block: what the defaults were chosen by."""
+    from tf_ensembles import machine
     from trainers.mlp import train as compiled
 
     for dim in TARGET_UTILISATION:
         for block in (5, 10, 25, 50):
-            for count in (1, compiled.usable_cores()):
+            for count in (1, machine.usable_cores()):
                 original, compiled.BLOCK_MEMBERS = compiled.BLOCK_MEMBERS, block
                 timings = _repeat(_trainer(dim, 1000, num_workers=count, num_steps=300), repeats)
                 compiled.BLOCK_MEMBERS = original

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import machine
 from trainers.mlp import graph as compiled_graph
 from trainers.mlp import train as compiled
 
@@ -101,7 +102,7 @@ def report(dim: int, repeats: int) -> str:
     # Interleaved, so that a slow moment of the machine falls on all of them.
     rounds = [{name: call() for name, call in calls.items()} for _ in range(max(repeats, 3))]
     best = {name: min(round_[name] for round_ in rounds) for name in calls}
-    rate = 2 * size**3 / best.pop("2048^3 product") / compiled.usable_cores()
+    rate = 2 * size**3 / best.pop("2048^3 product") / machine.usable_cores()
     lines = [
         f"d={dim}, {compiled.BLOCK_MEMBERS} members; a core's share of the large product is {rate / 1e9:.0f} GFLOP/s"
     ]

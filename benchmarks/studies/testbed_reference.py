@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_ensembles import base, metrics
+from tf_ensembles.metrics import likelihood as formulas
 from trainers import agents
 
 AGENTS = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
@@ -71,8 +72,7 @@ def score(predictive: base.Predictive, problem: ReferenceProblem, points: str) -
     tau = labels.size // len(truth)
     logits = predictive(x.reshape(len(truth) * tau, -1))
     likelihood = metrics.member_log_likelihood(logits, labels.reshape(-1))
-    joint = likelihood.reshape(len(truth), tau, -1).sum(axis=1)
-    values = truth - (np.logaddexp.reduce(joint, axis=1) - math.log(joint.shape[1]))
+    values = truth - formulas.log_mean_exp(formulas.joint(likelihood, tau))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 

@@ -1,15 +1,19 @@
 """The compiled rollout against exact Thompson sampling written in NumPy, with its own problems and generator."""
 
+import pathlib
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bandit_env
-from bandit_env import draws, parameters, problems, rollout, simulation
-from bandit_env import thompson as law
-from tf_ensembles import linear
+from bandit_env import problems, rollout, simulation, steps, thompson
+from tf_ensembles import draws, linear
 
-AGENTS = parameters.AGENT_NAMES
+AGENTS = thompson.AGENT_NAMES
 
 
 def numpy_thompson(num_problems, horizon, seed, num_actions=4, dim=2, prior_scale=1.0):
@@ -24,8 +28,8 @@ def numpy_thompson(num_problems, horizon, seed, num_actions=4, dim=2, prior_scal
     regret = np.zeros((horizon, num_problems))
     for t in range(horizon):
         cov = np.linalg.inv(precision)
-        centre = np.einsum("jde,je->jd", cov, target)
-        draw = centre + np.einsum("jde,je->jd", np.linalg.cholesky(cov), rng.standard_normal((num_problems, dim)))
+        center = np.einsum("jde,je->jd", cov, target)
+        draw = center + np.einsum("jde,je->jd", np.linalg.cholesky(cov), rng.standard_normal((num_problems, dim)))
         action = np.einsum("jnd,jd->jn", x, draw).argmax(1)
         chosen, var = x[every, action], variance[every, action]
         reward = mean[every, action] + np.sqrt(var) * rng.standard_normal(num_problems)
@@ -84,28 +88,28 @@ def test_other_sizes_have_the_regret_of_exact_thompson_sampling():
 
 @pytest.mark.parametrize("dim", [1, 2, 4, 6])
 @pytest.mark.parametrize("agent", AGENTS)
-def test_samples_follow_the_closed_form_law(agent, dim):
+def test_samples_follow_the_closed_form(agent, dim):
     made = problems.make_problems(2, 5, dim, prior_scale=1.5, seed=1)
-    loss = parameters.make_loss(agent, made.noise_variance, 1.5)
+    loss = thompson.make_loss(agent, made.noise_variance, 1.5)
     counts, rewards = np.array([[3, 0, 1, 7, 2], [1, 1, 0, 0, 5]]), np.random.default_rng(0).normal(size=(2, 5))
-    sums = law.initial_sums(dim, 2, loss.regularizer)
+    sums = thompson.initial_sums(dim, 2, loss.regularizer)
     x, y, place = [], [], []
     for n in range(5):
         for k in range(7):
             used = (counts[:, n] > k).astype(float)
-            new = law.added(made.features[:, n].T.astype(float), rewards[:, n], loss.weight[:, n] * used)
-            sums = law.Sums(sums.precision + new.precision, sums.target + new.target)
+            new = thompson.added(made.features[:, n].T.astype(float), rewards[:, n], loss.weight[:, n] * used)
+            sums = thompson.Sums(sums.precision + new.precision, sums.target + new.target)
             x.append(made.features[:, n])
             y.append(rewards[:, n])
             place.append(np.where(used, loss.weight[:, n], 0.0))
     noise = np.repeat(loss.target_noise, 7, axis=1) ** 2
-    expected = linear.ensemble_law(
+    expected = linear.ensemble_distribution(
         np.stack(x, 1), np.stack(y, 1), np.stack(place, 1), loss.regularizer, loss.anchor_scale**2, noise
     )
-    tiled = law.Sums(*(np.repeat(part, dim + 1, axis=-1) for part in sums))
+    tiled = thompson.Sums(*(np.repeat(part, dim + 1, axis=-1) for part in sums))
     # A draw is linear in its normals: unit vectors give the factor of the covariance, zeros the mean.
     normals = np.tile(np.concatenate([np.zeros([dim, 1]), np.eye(dim)], axis=1), (1, 2))
-    theta = np.stack(law.sample(tiled, normals, loss.spread, loss.regularizer * loss.anchor_scale))
+    theta = np.stack(thompson.sample(tiled, normals, loss.spread, loss.regularizer * loss.anchor_scale))
     theta = theta.reshape(dim, 2, dim + 1)
     factor = np.transpose(theta[..., 1:] - theta[..., :1], [1, 0, 2])
     np.testing.assert_allclose(theta[..., 0].T, expected.mean, atol=1e-9)
@@ -164,7 +168,7 @@ def test_ensemble_n_is_greedy_and_pays_for_it():
     assert regret["ensemble-n"].regret[-1] - regret["ensemble-bp"].regret[-1] > 5.0 * error
 
 
-def test_problems_follow_their_law():
+def test_problems_follow_their_distribution():
     made = problems.make_problems(20_000, 3, 2, prior_scale=2.0, seed=0)
     values = made.theta.ravel() / 2.0
     assert abs(values.mean()) < 5.0 / np.sqrt(values.size)
@@ -178,7 +182,7 @@ def test_problems_follow_their_law():
 
 
 def test_normals_are_normal_and_independent():
-    z = np.asarray(draws.normals(draws.key(1, draws.Purpose.POLICY), tf.range(100), tf.range(1000), 2))
+    z = np.asarray(steps.normals(draws.key(1, draws.Purpose.BANDIT_POLICY), tf.range(100), tf.range(1000), 2))
     count = z.size
     assert np.isfinite(z).all()
     assert abs(z.mean()) < 5.0 / np.sqrt(count)
@@ -186,14 +190,6 @@ def test_normals_are_normal_and_independent():
     assert abs((z**4).mean() - 3.0) < 5.0 * np.sqrt(96.0 / count)
     for other in (np.roll(z, 1, axis=0), np.roll(z, 1, axis=1), np.roll(z, 1, axis=2)):
         assert abs((z * other).mean()) < 5.0 * np.sqrt(2.0 / count)
-
-
-def test_normals_invert_the_normal_law_on_the_whole_grid():
-    from scipy import special
-
-    steps = np.concatenate([np.arange(0, 2**24, 4999), np.arange(500), 2**24 - 1 - np.arange(500)])
-    z = np.asarray(draws.to_normal(tf.constant(steps * 2.0**-24, tf.float32)))
-    np.testing.assert_allclose(z, special.ndtri((steps + 0.5) * 2.0**-24), rtol=1e-6, atol=1e-6)  # some ulps of float32
 
 
 @pytest.mark.parametrize(
@@ -208,9 +204,9 @@ def test_normals_invert_the_normal_law_on_the_whole_grid():
         ({"agent_name": "ensemble-x"}, "agent name"),
         ({"marks": [0]}, "marks between"),
         ({"seed": -1}, "seed"),
-        ({"noise_law": problems.constant_noise(0.0)}, "noise variances > 0"),
-        ({"noise_law": lambda features, uniforms: uniforms}, "noise_law to return shape"),
-        ({"parameters": parameters.AgentParameters(regularizer=2.0)}, "regularizer=None for ensemble-bp"),
+        ({"noise": problems.constant_noise(0.0)}, "noise variances > 0"),
+        ({"noise": lambda features, uniforms: uniforms}, "noise to return shape"),
+        ({"parameters": thompson.AgentParameters(regularizer=2.0)}, "regularizer=None for ensemble-bp"),
     ],
 )
 def test_bad_arguments_are_named(change, message):
@@ -221,4 +217,49 @@ def test_bad_arguments_are_named(change, message):
 
 def test_bad_parameters_are_named():
     with pytest.raises(ValueError, match="noise_variance"):
-        parameters.AgentParameters(noise_variance=0.0)
+        thompson.AgentParameters(noise_variance=0.0)
+
+
+def test_former_names_work_and_say_so():
+    with pytest.warns(DeprecationWarning, match="noise_law is now noise"):
+        made = problems.make_problems(3, 4, 2, noise_law=problems.constant_noise(0.5))
+    assert (made.noise_variance == 0.5).all()
+    with pytest.warns(DeprecationWarning, match="noise_law is now noise"):
+        former = bandit_env.run_bandit("ensemble-bp", 4, 5, noise_law=problems.constant_noise(0.5))
+    now = bandit_env.run_bandit("ensemble-bp", 4, 5, noise=problems.constant_noise(0.5))
+    np.testing.assert_array_equal(former.regret, now.regret)
+    with pytest.raises(TypeError, match="Received: both"), pytest.warns(DeprecationWarning, match="noise"):
+        problems.make_problems(3, 4, 2, noise=problems.constant_noise(1.0), noise_law=problems.constant_noise(0.5))
+    with pytest.warns(DeprecationWarning, match="NoiseFunction"):
+        assert problems.NoiseLaw is problems.NoiseFunction
+    with pytest.warns(DeprecationWarning, match=r"bandit_env\.thompson"):
+        from bandit_env import parameters
+    assert parameters.AgentParameters is bandit_env.AgentParameters
+
+
+def test_only_agents_need_tf_agents():
+    code = """
+import sys
+sys.modules["tf_agents"] = None
+import bandit_env
+from bandit_env import problems, rollout, simulation, steps, thompson
+result = bandit_env.run_bandit("ensemble-bp", 2, 3)
+assert "tf_agents" not in vars(bandit_env) and "tensorflow_probability" not in sys.modules
+for name in ("linear", "neural", "environment", "driver", "tasks"):
+    try:
+        __import__(f"bandit_env.agents.{name}")
+        raise SystemExit(f"{name} needs no TF-Agents")
+    except ImportError as error:
+        assert "tf-ensembles[bandit]" in str(error), error
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_only_agents_import_tf_agents_and_nothing_switches_keras_but_their_package():
+    folder = pathlib.Path(bandit_env.__file__).parent
+    for path in folder.rglob("*.py"):
+        text, within = path.read_text(), path.parent.name == "agents"
+        assert within or not re.search(r"^\s*(from|import) tf_agents", text, flags=re.MULTILINE), path
+        assert "noqa: E402" not in text
+        assert ("import_tf_agents()" in text) == (within and path.name == "__init__.py")

@@ -1,4 +1,4 @@
-"""Bootstrap laws: moments, purity in (seed, id, member), independence."""
+"""Bootstrap weights: moments, purity in (seed, id, member), independence."""
 
 import keras
 import numpy as np
@@ -7,33 +7,14 @@ import tensorflow as tf
 
 from tf_ensembles import bootstrap
 
-LAWS = [bootstrap.Bernoulli(0.5), bootstrap.Bernoulli(0.9), bootstrap.Exponential(), bootstrap.Poisson()]
+BOOTSTRAPS = [bootstrap.Bernoulli(0.5), bootstrap.Bernoulli(0.9), bootstrap.Exponential(), bootstrap.Poisson()]
 IDS, MEMBERS = np.arange(5000), np.arange(40)
 
 
-def _mix(z):
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def test_uniform_equals_a_scalar_numpy_version():
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    got = bootstrap.uniform(-7, [3, -1, 2**40], [0, 5], num_streams=2).numpy()
-    with np.errstate(over="ignore"):
-        for i, example in enumerate([3, -1, 2**40]):
-            for j, member in enumerate([0, 5]):
-                for stream in (1, 2):
-                    key = _mix(np.uint64(-7 & (2**64 - 1)) + golden)
-                    key = _mix(key + np.uint64(example & (2**64 - 1)) * golden)
-                    bits = _mix(key + (np.uint64(member) + (np.uint64(stream) << np.uint64(32))) * golden)
-                    assert got[i, j, stream - 1] == np.float32(bits >> np.uint64(40)) * np.float32(2.0**-24)
-
-
-@pytest.mark.parametrize("law", LAWS, ids=repr)
-def test_weights_have_mean_one_and_the_right_variance(law):
-    weights = law.weights(0, IDS, MEMBERS).numpy().astype(np.float64)
-    variance = 1.0 / law.p - 1.0 if isinstance(law, bootstrap.Bernoulli) else 1.0
+@pytest.mark.parametrize("boot", BOOTSTRAPS, ids=repr)
+def test_weights_have_mean_one_and_the_right_variance(boot):
+    weights = boot.weights(0, IDS, MEMBERS).numpy().astype(np.float64)
+    variance = 1.0 / boot.p - 1.0 if isinstance(boot, bootstrap.Bernoulli) else 1.0
     n = weights.size
     assert abs(weights.mean() - 1.0) < 5 * np.sqrt(variance / n)
     # The variance of a sample variance is (fourth central moment - variance^2) / n.
@@ -46,22 +27,24 @@ def _equal_but_for_the_last_bits(got, expected):
     np.testing.assert_allclose(got, expected, rtol=5e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=repr)
-def test_weights_are_a_pure_function_of_seed_id_and_member(law):
-    weights = law.weights(3, IDS, MEMBERS).numpy()
+@pytest.mark.parametrize("boot", BOOTSTRAPS, ids=repr)
+def test_weights_are_a_pure_function_of_seed_id_and_member(boot):
+    weights = boot.weights(3, IDS, MEMBERS).numpy()
     order = np.random.default_rng(0).permutation(len(IDS))
     # Counts and indicators are exact; a logarithm may round its last bit by where it stands in a vector register.
-    same = np.testing.assert_array_equal if not isinstance(law, bootstrap.Exponential) else _equal_but_for_the_last_bits
-    same(law.weights(3, IDS[order], MEMBERS).numpy(), weights[order])
-    same(law.weights(3, IDS[17:19], [12]).numpy(), weights[17:19, 12:13])
-    compiled = tf.function(lambda ids: law.weights(3, ids, MEMBERS), jit_compile=True)
+    same = (
+        np.testing.assert_array_equal if not isinstance(boot, bootstrap.Exponential) else _equal_but_for_the_last_bits
+    )
+    same(boot.weights(3, IDS[order], MEMBERS).numpy(), weights[order])
+    same(boot.weights(3, IDS[17:19], [12]).numpy(), weights[17:19, 12:13])
+    compiled = tf.function(lambda ids: boot.weights(3, ids, MEMBERS), jit_compile=True)
     np.testing.assert_allclose(compiled(tf.constant(IDS)).numpy(), weights, rtol=1e-5, atol=1e-6)
-    assert np.mean(law.weights(4, IDS, MEMBERS).numpy() != weights) > 0.1
+    assert np.mean(boot.weights(4, IDS, MEMBERS).numpy() != weights) > 0.1
 
 
-@pytest.mark.parametrize("law", LAWS, ids=repr)
-def test_weights_are_independent_between_members_and_between_examples(law):
-    for matrix in (law.weights(1, IDS, MEMBERS).numpy().T, law.weights(1, MEMBERS, IDS).numpy()):
+@pytest.mark.parametrize("boot", BOOTSTRAPS, ids=repr)
+def test_weights_are_independent_between_members_and_between_examples(boot):
+    for matrix in (boot.weights(1, IDS, MEMBERS).numpy().T, boot.weights(1, MEMBERS, IDS).numpy()):
         correlation = np.corrcoef(matrix)
         off_diagonal = correlation[~np.eye(len(correlation), dtype=bool)]
         assert np.abs(off_diagonal).max() < 5 / np.sqrt(len(IDS))
@@ -81,10 +64,10 @@ def test_gaussian_noise_has_the_moments_of_a_gaussian():
     assert abs(np.corrcoef(noise.reshape(-1, 3).T)[0, 1]) < 5 / np.sqrt(n / 3)
 
 
-@pytest.mark.parametrize("law", [*LAWS, bootstrap.GaussianNoise(0.3)], ids=repr)
-def test_laws_round_trip_through_keras_serialization(law):
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(law))
-    assert repr(copy) == repr(law)
+@pytest.mark.parametrize("boot", [*BOOTSTRAPS, bootstrap.GaussianNoise(0.3)], ids=repr)
+def test_they_round_trip_through_keras_serialization(boot):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(boot))
+    assert repr(copy) == repr(boot)
 
 
 @pytest.mark.parametrize(

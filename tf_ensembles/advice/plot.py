@@ -10,10 +10,10 @@ from tf_ensembles import files
 from tf_ensembles.advice.scores import Z95
 
 if TYPE_CHECKING:
-    from tf_ensembles.advice.advise import Advice, Row
+    from tf_ensembles.advice.result import Advice, Row
 
-# A palette that stays apart for colour-blind readers (Okabe and Ito's), and a marker for each as well.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+# A palette that stays apart for color-blind readers (Okabe and Ito's), and a marker for each as well.
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _MARKERS = "osD^vPX"
 _METRICS = {"dyadic": "dyadic NLL", "joint": "joint NLL of different examples"}
 # From this ratio of the largest to the smallest NLL on, a linear axis would hide the differences that matter.
@@ -32,8 +32,8 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
         _against_scale(right, rows, advice.recommended, metric)
         left.set(ylabel=f"{label}, nats per {advice.tau} labels")
         _scale_values(left, [getattr(row, f"{metric}_nll") for row in rows])
-    largest, law = max(row.num_members for row in rows), advice.recommended.bootstrap
-    panels[0, 0].set_title("ensemble size" + ("" if law == "none" else f", with {law}"), fontsize=10)
+    largest, name = max(row.num_members for row in rows), advice.recommended.bootstrap
+    panels[0, 0].set_title("ensemble size" + ("" if name == "none" else f", with {name}"), fontsize=10)
     panels[0, 1].set_title(f"prior scale, {largest} members", fontsize=10)
     panels[1, 0].set(xlabel="members")
     panels[1, 1].set(xlabel="prior scale (0: no prior)")
@@ -64,14 +64,14 @@ def _against_size(axis: Any, rows: list[Row], chosen: Row, metric: str) -> None:
 def _against_scale(axis: Any, rows: list[Row], chosen: Row, metric: str) -> None:
     largest = max(row.num_members for row in rows)
     scales = sorted({row.prior_scale for row in rows})
-    laws = list(dict.fromkeys(row.bootstrap for row in rows))
-    for number, law in enumerate(laws):
-        mine = [row for row in rows if (row.bootstrap, row.num_members) == (law, largest)]
+    names = list(dict.fromkeys(row.bootstrap for row in rows))
+    for number, name in enumerate(names):
+        mine = [row for row in rows if (row.bootstrap, row.num_members) == (name, largest)]
         # Side by side, so that bars do not cover each other.
-        shift = 0.12 * (number - 0.5 * (len(laws) - 1))
+        shift = 0.12 * (number - 0.5 * (len(names) - 1))
         places = [scales.index(row.prior_scale) + shift for row in mine]
-        _curve(axis, places, mine, metric, number, "without bootstrap" if law == "none" else law)
-        if law == chosen.bootstrap and largest == chosen.num_members:
+        _curve(axis, places, mine, metric, number, "without bootstrap" if name == "none" else name)
+        if name == chosen.bootstrap and largest == chosen.num_members:
             _mark(axis, scales.index(chosen.prior_scale) + shift, chosen, metric)
     axis.axhline(getattr(chosen, f"{metric}_nll"), color="black", ls=":", lw=1)
     axis.set_xticks(range(len(scales)), [f"{scale:g}" for scale in scales])
@@ -83,7 +83,7 @@ def _curve(axis: Any, places: list[float], rows: list[Row], metric: str, number:
         places,
         [getattr(row, f"{metric}_nll") for row in rows],
         yerr=[Z95 * getattr(row, f"{metric}_behind_error") for row in rows],
-        color=_COLOURS[number % len(_COLOURS)],
+        color=_COLORS[number % len(_COLORS)],
         marker=_MARKERS[number % len(_MARKERS)],
         markersize=5,
         capsize=2,

@@ -5,7 +5,7 @@ different examples and the dyadic NLL, in which two examples are repeated with t
 taken in blocks, which hold whole groups of both; the first half of the blocks is fold 0, the second fold 1. Shapes:
   likelihood   [examples, members]                          log p_m(y_i | x_i)
   values       [metrics, arms, scales, sizes, blocks]       mean NLL of a block, in nats per tau labels
-  influence    [metrics, arms, scales, sizes, 2, members]   what each member adds to a fold's mean: centred jackknife
+  influence    [metrics, arms, scales, sizes, 2, members]   what each member adds to a fold's mean: centered jackknife
                                                             pseudo-values
 
 The uncertainty of a mean has two parts, and both are counted: other validation examples would give another mean, and so
@@ -21,12 +21,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles.metrics import streaming as streaming_metrics
+from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
 
 JOINT, DYADIC = 0, 1
 
-# Two-sided 95% of a normal law.
+# Two-sided 95% of a normal distribution.
 Z95 = 1.959964
 # A group that only one member explains at all counts at most this many nats without it.
 _LARGEST_NLL = 700.0
@@ -129,15 +129,15 @@ def joint_scores(parts: Floats, tau: int) -> tuple[Floats, Floats]:
         parts: log-likelihoods of sub-ensembles, `[examples, parts, size]`.
         tau: examples per batch.
     """
-    return _jackknife(parts[: len(parts) // tau * tau].reshape(-1, tau, *parts.shape[1:]).sum(axis=1))
+    return _jackknife(formulas.joint(parts, tau))
 
 
 def dyadic_scores(parts: Floats, tau: int) -> tuple[Floats, Floats]:
     """Returns dyadic NLLs `[pairs, parts]` of consecutive pairs and pseudo-values `[pairs, parts, size]`."""
     first, second = parts[0::2], parts[1::2]
     groups, pseudo = np.zeros(first.shape[:2]), np.zeros(first.shape)
-    for count, probability in enumerate(streaming_metrics.count_probabilities(tau, 2)):
-        whole, of_members = _jackknife(count * first + (tau - count) * second)
+    for count, probability in enumerate(formulas.count_probabilities(tau, 2)):
+        whole, of_members = _jackknife(formulas.dyadic(first, second, count, tau))
         groups += probability * whole
         pseudo += probability * of_members
     return groups, pseudo
@@ -145,12 +145,11 @@ def dyadic_scores(parts: Floats, tau: int) -> tuple[Floats, Floats]:
 
 def _jackknife(joint: Floats) -> tuple[Floats, Floats]:
     """Returns `-log mean_m exp(joint)` over the last axis, and the jackknife's pseudo-value of each member."""
-    size = joint.shape[-1]
-    largest = joint.max(axis=-1, keepdims=True)
-    shares = np.exp(joint - largest)
-    whole = -largest[..., 0] - np.log(shares.sum(axis=-1) / size)
+    size, whole = joint.shape[-1], -formulas.log_mean_exp(joint)
     if size == 1:
         return whole, whole[..., None]
+    largest = joint.max(axis=-1, keepdims=True)
+    shares = np.exp(joint - largest)
     # Sums of those before and those after: a difference from the total would cancel where one member dominates.
     before, after = np.zeros_like(shares), np.zeros_like(shares)
     before[..., 1:] = np.cumsum(shares, axis=-1)[..., :-1]

@@ -10,10 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import bootstrap, files
+from tf_ensembles import draws, files
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.metrics import likelihood
 
 
 def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -71,7 +72,7 @@ class _Endpoints:
         return {"logits": self._model(x, training=False)}
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = bootstrap.uniform(self._model.seed, tf.reshape(key, [1]), [0])[0, 0, 0]
+        draw = draws.uniform(self._model.seed, tf.reshape(key, [1]), [0], purpose=draws.Purpose.SERVED_MEMBER)[0, 0, 0]
         member = tf.cast(draw * len(self._healthy), tf.int32)
         return self._result(tf.gather(self._predictions(x), member, axis=1))
 
@@ -81,13 +82,9 @@ class _Endpoints:
             # Members give means only: their spread is epistemic, and the noise of the targets is not modelled.
             spread = tf.reduce_sum(tf.math.reduce_variance(predictions, axis=1), axis=-1)
             return {"total": spread, "aleatoric": tf.zeros_like(spread), "epistemic": spread}
-        total = _entropy(tf.reduce_mean(predictions, axis=1))
-        aleatoric = tf.reduce_mean(_entropy(predictions), axis=1)
+        total = likelihood.entropy_tensor(tf.reduce_mean(predictions, axis=1))
+        aleatoric = tf.reduce_mean(likelihood.entropy_tensor(predictions), axis=1)
         return {"total": total, "aleatoric": aleatoric, "epistemic": tf.maximum(total - aleatoric, 0.0)}
-
-
-def _entropy(probabilities: tf.Tensor) -> tf.Tensor:
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
 
 def _input_signature(model: Ensemble) -> list[tf.TensorSpec]:

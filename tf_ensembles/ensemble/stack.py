@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import draws
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private, layer_rules
 from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
@@ -77,7 +78,7 @@ def know_their_outputs(models: Sequence[keras.Model]) -> bool:
 
 def prior_seed(seed: int) -> int:
     """Returns the seed that priors are built with, so that they do not repeat the draws that start the members."""
-    return seed + 0x5EED_0001
+    return draws.key(seed, draws.Purpose.PRIOR)
 
 
 # Stacking them.

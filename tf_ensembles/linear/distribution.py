@@ -1,7 +1,7 @@
-"""Bayesian linear regression with known noise: the exact posterior and the exact law of an ensemble's members.
+"""Bayesian linear regression with known noise: the exact posterior and the exact distribution of an ensemble's members.
 
 The problem (section 4): `y_t = theta* . x_t + w_t`, `w_t ~ N(0, sigma^2(x_t))`, prior `theta* ~ N(0, s0^2 I)`.
-A member minimises the perturbed loss
+A member minimizes the perturbed loss
 
     sum_t nu(x_t)/2 (theta . x_t - y_t - z_t)^2 + lambda/2 |theta - anchor|^2,
     z_t ~ N(0, sigma_hat^2(x_t)),  anchor ~ N(0, s0_hat^2 I).
@@ -17,19 +17,20 @@ All results are float64 tensors. Every function also works inside a `tf.function
 from __future__ import annotations
 
 import dataclasses
-import enum
 
 import numpy as np
 import tensorflow as tf
 
 from tf_ensembles import legacy_keras
+from tf_ensembles.draws import Purpose
 from tf_ensembles.linear import inputs as linear_input
+from tf_ensembles.linear.agents import LinearAgent, Perturbation, table_2
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """Normal laws `N(mean, cov)`, one per problem.
+    """Normal distributions `N(mean, cov)`, one per problem.
 
     `scale` is carried along because `cov` squares the condition number: what is lost there cannot be won back. A
     Gaussian made by hand needs only `mean` and `cov`.
@@ -37,31 +38,8 @@ class Gaussian:
 
     mean: Tensor  # [..., d]
     cov: Tensor  # [..., d, d]
-    scale: Tensor | None = None  # [..., d, d], scale @ scale' = cov; lower triangular where the law is regular
-    regular: Tensor | None = None  # [...] bool, False where cov is singular and the law has no density
-
-
-class LinearAgent(enum.StrEnum):
-    """The ensembles of the paper's Table 2; each is a choice of the parameters of one perturbed loss."""
-
-    ENSEMBLE_N = "ensemble-n"  # no prior, no bootstrap
-    ENSEMBLE_P = "ensemble-p"  # prior; every data pair weighs the same
-    WEIGHTED_P = "ensemble-p-weighted"  # prior; data pairs weighted by 1 / noise variance, so its mean is exact
-    ENSEMBLE_BP = "ensemble-bp"  # prior and bootstrap, with the parameters of proposition 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Perturbation:
-    """The parameters of the perturbed loss, in the order in which `ensemble_law` and `sample_members` take them."""
-
-    weight: Tensor  # nu(x_t)
-    regularizer: Tensor  # lambda
-    prior_variance: Tensor  # s0_hat^2, the variance of a member's anchor
-    bootstrap_variance: Tensor  # sigma_hat^2(x_t), the variance of the noise added to a member's targets
-
-    def arguments(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The four parameters, to be unpacked into a call."""
-        return self.weight, self.regularizer, self.prior_variance, self.bootstrap_variance
+    scale: Tensor | None = None  # [..., d, d], scale @ scale' = cov; lower triangular where the distribution is regular
+    regular: Tensor | None = None  # [...] bool, False where cov is singular and there is no density
 
 
 @linear_input.graph_ready
@@ -75,17 +53,17 @@ def posterior(x: Tensor, y: Tensor, noise_variance: Tensor, prior_variance: Tens
     prior_variance = linear_input.per_problem("prior_variance", prior_variance, x, above_zero=True)
     precision, target = _sums(x, y, 1.0 / noise_variance, 1.0 / prior_variance)
     linear_input.check_loss(precision, target, 1.0 / prior_variance, x=x, y=y)
-    return law_from_sums(precision, target)
+    return distribution_from_sums(precision, target)
 
 
 @linear_input.graph_ready
-def ensemble_law(
+def ensemble_distribution(
     x: Tensor, y: Tensor, weight: Tensor, regularizer: Tensor, prior_variance: Tensor, bootstrap_variance: Tensor
 ) -> Gaussian:
-    """Returns the law `N(mu_hat, Sigma_hat)` of a member given the data (appendix B.1).
+    """Returns the distribution `N(mu_hat, Sigma_hat)` of a member given the data (appendix B.1).
 
     With `A = sum_t nu x x' + lambda I` and `B = sum_t nu^2 sigma_hat^2 x x' + lambda^2 s0_hat^2 I`:
-    mu_hat = A^-1 sum_t nu y x and Sigma_hat = A^-1 B A^-1. Without prior and bootstrap, `B = 0` and the law is a point.
+    mu_hat = A^-1 sum_t nu y x and Sigma_hat = A^-1 B A^-1. Without prior and bootstrap, `B = 0` and it is a point.
     """
     x, y = linear_input.data(x, y)
     loss = _perturbation(x, y, weight, regularizer, prior_variance, bootstrap_variance)
@@ -96,11 +74,11 @@ def ensemble_law(
     bootstrap = tf.get_static_value(loss.bootstrap_variance)
     if bootstrap is None or np.any(bootstrap != 0.0):  # The sum over the data is most of the work: skip it if zero.
         spread += _gram(x, tf.square(loss.weight) * loss.bootstrap_variance)
-    return law_from_sums(precision, target, tf.broadcast_to(spread, tf.shape(precision)), floor)
+    return distribution_from_sums(precision, target, tf.broadcast_to(spread, tf.shape(precision)), floor)
 
 
 @linear_input.graph_ready
-def law_from_sums(
+def distribution_from_sums(
     precision: Tensor, target: Tensor, spread: Tensor | None = None, spread_floor: Tensor | None = None
 ) -> Gaussian:
     """Returns `N(A^-1 b, A^-1 B A^-1)` from sums over the data, for callers that update the sums as data arrive.
@@ -111,7 +89,7 @@ def law_from_sums(
       precision: `A`, `[..., d, d]`.
       target: `b = sum_t nu y x`, `[..., d]`.
       spread: `B`, `[..., d, d]`; None means `B = A`, the posterior's.
-      spread_floor: a lower bound of the eigenvalues of `B`, `[...]`; known for a law with a prior, and it saves an
+      spread_floor: a lower bound of the eigenvalues of `B`, `[...]`; known where there is a prior, and it saves an
         eigendecomposition per problem.
     """
     # A = U U' with U upper triangular makes U'^-1 a lower triangular factor of A^-1 and keeps everything below a
@@ -133,17 +111,17 @@ def law_from_sums(
 
 
 @linear_input.graph_ready
-def minimise(x: Tensor, targets: Tensor, weight: Tensor, regularizer: Tensor, anchors: Tensor) -> Tensor:
-    """Minimises the perturbed loss of many members at once, each with its own targets and anchor.
+def minimize(x: Tensor, targets: Tensor, weight: Tensor, regularizer: Tensor, anchors: Tensor) -> Tensor:
+    """Minimizes the perturbed loss of many members at once, each with its own targets and anchor.
 
-    theta_m = (sum_t nu x x' + lambda I)^-1 (sum_t nu targets_mt x_t + lambda anchor_m): one factorisation per problem,
+    theta_m = (sum_t nu x x' + lambda I)^-1 (sum_t nu targets_mt x_t + lambda anchor_m): one factorization per problem,
     one triangular solve with all members as right-hand sides.
 
     Args:
       x: `[..., T, d]`.
       targets: `y + z`, `[..., members, T]`.
-      weight: as in `ensemble_law`.
-      regularizer: as in `ensemble_law`.
+      weight: as in `ensemble_distribution`.
+      regularizer: as in `ensemble_distribution`.
       anchors: `[..., members, d]`.
 
     Returns:
@@ -182,7 +160,7 @@ def sample_members(
     num_members: int,
     seed: int,
 ) -> Tensor:
-    """Draws perturbations and minimises the perturbed loss for each of `num_members`: members `[..., members, d]`.
+    """Draws perturbations and minimizes the perturbed loss for each of `num_members`: members `[..., members, d]`.
 
     The same seed gives the same members; problems and members have independent perturbations.
     """
@@ -191,25 +169,25 @@ def sample_members(
     x, y = linear_input.data(x, y)
     loss = _perturbation(x, y, weight, regularizer, prior_variance, bootstrap_variance)
     batch, num_data, dim = tf.shape(y)[:-1], tf.shape(x)[-2], tf.shape(x)[-1]
-    noise = tf.random.stateless_normal(tf.concat([batch, [num_members, num_data]], 0), [seed, 0], dtype=DTYPE)
-    anchors = tf.random.stateless_normal(tf.concat([batch, [num_members, dim]], 0), [seed, 1], dtype=DTYPE)
+    noise = linear_input.normals(tf.concat([batch, [num_members, num_data]], 0), seed, Purpose.LINEAR_TARGET.stream)
+    anchors = linear_input.normals(tf.concat([batch, [num_members, dim]], 0), seed, Purpose.LINEAR_ANCHOR.stream)
     deviation = tf.sqrt(tf.broadcast_to(loss.bootstrap_variance, tf.shape(y)))
     targets = y[..., tf.newaxis, :] + deviation[..., tf.newaxis, :] * noise
     anchors *= tf.sqrt(loss.prior_variance)[..., tf.newaxis, tf.newaxis]
-    return minimise(x, targets, loss.weight, loss.regularizer, anchors)
+    return minimize(x, targets, loss.weight, loss.regularizer, anchors)
 
 
 @linear_input.graph_ready
 def fit(members: Tensor) -> Gaussian:
-    """Returns the normal law with the members' mean and unbiased covariance; `members` is `[..., members, d]`.
+    """Returns the normal distribution with the members' mean and unbiased covariance; `members` is `[..., members, d]`.
 
     Singular, so at an infinite KL from any posterior, unless there are more members than dimensions.
     """
     members = linear_input.tensor("members", members)
     count = members.shape[-2]
     mean = tf.reduce_mean(members, axis=-2)
-    centred = members - mean[..., tf.newaxis, :]
-    cov = tf.matmul(centred, centred, transpose_a=True) / max(count - 1, 1)
+    centered = members - mean[..., tf.newaxis, :]
+    cov = tf.matmul(centered, centered, transpose_a=True) / max(count - 1, 1)
     if count <= members.shape[-1]:  # Singular for certain; rounding must not decide.
         scale, regular = tf.zeros_like(cov), tf.zeros(tf.shape(cov)[:-2], tf.bool)
         return Gaussian(mean, cov, scale, regular)
@@ -220,8 +198,8 @@ def fit(members: Tensor) -> Gaussian:
 def kl(p: Gaussian, q: Gaussian) -> Tensor:
     """Returns `KL(p || q)` in nats, `[...]`, by TensorFlow Probability in float64.
 
-    `inf` for the problems in which `p` or `q` is degenerate: no density, such as ensemble-n's point. Equal laws give
-    zero up to rounding, which may be negative.
+    `inf` for the problems in which `p` or `q` is degenerate: no density, such as ensemble-n's point. Equal
+    distributions give zero up to rounding, which may be negative.
     """
     tfd = legacy_keras.import_tfp().distributions
     p, q = _factored("p", p), _factored("q", q)
@@ -282,17 +260,10 @@ def agent_parameters(
     agent_prior = (
         prior if agent_prior_variance is None else linear_input.tensor("agent_prior_variance", agent_prior_variance)
     )
-    none = tf.zeros([], DTYPE)
     average = tf.reduce_mean(noise, axis=-1, keepdims=True) if noise.shape.rank else noise
-    match agent:
-        case LinearAgent.ENSEMBLE_N:
-            return Perturbation(1.0 / average, 1.0 / prior, none, none)
-        case LinearAgent.ENSEMBLE_P:
-            return Perturbation(1.0 / average, 1.0 / prior, agent_prior, none)
-        case LinearAgent.WEIGHTED_P:
-            return Perturbation(1.0 / noise, 1.0 / prior, agent_prior, none)
-        case LinearAgent.ENSEMBLE_BP:
-            return Perturbation(1.0 / noise, 1.0 / prior, prior, noise)
+    row = table_2(agent, noise, average, 1.0 / prior, agent_prior)
+    names = (field.name for field in dataclasses.fields(row))
+    return Perturbation(*(linear_input.tensor(name, getattr(row, name)) for name in names))
 
 
 def _gram(x: Tensor, weight: Tensor) -> Tensor:
@@ -331,11 +302,11 @@ def _factor(matrix: Tensor, floor: Tensor | None = None) -> tuple[Tensor, Tensor
     return tf.where(keep, tf.linalg.cholesky(safe), singular_factor), regular
 
 
-def _factored(name: str, law: Gaussian) -> Gaussian:
-    """Returns the law with its factor; a law made by hand is checked and factored here."""
-    if law.scale is not None and law.regular is not None:
-        return law
-    mean, cov = linear_input.tensor(f"{name}.mean", law.mean), linear_input.tensor(f"{name}.cov", law.cov)
+def _factored(name: str, given: Gaussian) -> Gaussian:
+    """Returns the distribution with its factor; one made by hand is checked and factored here."""
+    if given.scale is not None and given.regular is not None:
+        return given
+    mean, cov = linear_input.tensor(f"{name}.mean", given.mean), linear_input.tensor(f"{name}.cov", given.cov)
     if (
         mean.shape.rank == 0
         or cov.shape.rank != mean.shape.rank + 1

@@ -39,6 +39,11 @@ def tensor(name: str, value: Tensor) -> Tensor:
         raise ValueError(f"Expected {name} to be an array of numbers. Received: {value!r}") from error
 
 
+def normals(shape: Tensor, seed: int, stream: int) -> Tensor:
+    """Returns float64 draws of N(0, 1), a pure function of the seed and of a stream of `draws.Purpose`."""
+    return tf.random.stateless_normal(shape, [seed, stream], dtype=DTYPE)
+
+
 def data(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Returns inputs `[..., T, d]` and their targets `[..., T]`."""
     x, y = tensor("x", x), tensor("y", y)
@@ -92,7 +97,7 @@ def check_finite(arrays: dict[str, Tensor]) -> None:
 
 
 def check_loss(precision: Tensor, target: Tensor, regularizer: Tensor, **arrays: Tensor) -> None:
-    """Raises where the loss has no unique minimiser or the data are not finite; only where values exist."""
+    """Raises where the loss has no unique minimizer or the data are not finite; only where values exist."""
     if not tf.executing_eagerly():
         return
     # NaN and infinity survive summation, so the small sums tell about the large arrays.
@@ -106,6 +111,6 @@ def check_loss(precision: Tensor, target: Tensor, regularizer: Tensor, **arrays:
     if not bool(tf.reduce_all(values[..., 0] > limit * values[..., -1])):
         lowest = float(tf.reduce_min(values[..., 0] / values[..., -1]))
         raise ValueError(
-            "Expected a loss with one minimiser: regularizer > 0, or weighted inputs that span all d dimensions, "
+            "Expected a loss with one minimizer: regularizer > 0, or weighted inputs that span all d dimensions, "
             f"within float64's precision. Received: a matrix whose eigenvalues have the ratio {lowest:.1e}"
         )

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import linear
+from tf_ensembles import linear, moved
 from tf_ensembles.base import Array
+from tf_ensembles.draws import Purpose
+from tf_ensembles.linear import inputs as linear_input
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 _CHUNK_NUMBERS = 4_000_000  # Inputs are drawn 32 MB at a time, however many problems are asked for.
@@ -85,10 +87,17 @@ class Problems:
         """The exact posteriors."""
         return linear.posterior(self.x, self.y, self.noise_variance, self.prior_variance)
 
-    def law(self, agent: linear.LinearAgent | str, agent_prior_variance: Tensor | None = None) -> linear.Gaussian:
-        """The laws of an agent's members."""
+    def distribution(
+        self, agent: linear.LinearAgent | str, agent_prior_variance: Tensor | None = None
+    ) -> linear.Gaussian:
+        """The distributions of an agent's members."""
         loss = linear.agent_parameters(agent, self.noise_variance, self.prior_variance, agent_prior_variance)
-        return linear.ensemble_law(self.x, self.y, *loss.arguments())
+        return linear.ensemble_distribution(self.x, self.y, *loss.arguments())
+
+    def law(self, agent: linear.LinearAgent | str, agent_prior_variance: Tensor | None = None) -> linear.Gaussian:
+        """The former name of `distribution`."""
+        moved.warn("Problems.law", "Problems.distribution")
+        return self.distribution(agent, agent_prior_variance)
 
 
 def make_setting(
@@ -114,22 +123,24 @@ def make_setting(
     return Setting(num_data, (basis * eigenvalues) @ basis.T, noise)
 
 
-def sample_inputs(setting: Setting, shape: tuple[int, ...], seed: int, stream: int = 0) -> Tensor:
+def sample_inputs(
+    setting: Setting, shape: tuple[int, ...], seed: int, stream: int = Purpose.LINEAR_INPUTS.stream
+) -> Tensor:
     """Draws inputs `[*shape, d]`."""
     eigenvalues, basis = np.linalg.eigh(np.asarray(setting.input_covariance, np.float64))
     if eigenvalues[0] < -1e-9 * abs(eigenvalues[-1]):
         raise ValueError(f"Expected input_covariance without negative eigenvalues. Received: {eigenvalues[0]}")
-    normal = tf.random.stateless_normal([*shape, setting.dim], [seed, stream], dtype=DTYPE)
+    normal = linear_input.normals([*shape, setting.dim], seed, stream)
     return tf.matmul(normal * np.sqrt(np.maximum(eigenvalues, 0.0)), tf.constant(basis), transpose_b=True)
 
 
 def sample_problems(setting: Setting, num_problems: int, seed: int) -> Problems:
     """Draws `num_problems` problems at once."""
-    x = sample_inputs(setting, (num_problems, setting.num_data), seed, stream=0)
+    x = sample_inputs(setting, (num_problems, setting.num_data), seed)
     noise_variance = setting.noise(x)
-    normal = tf.random.stateless_normal([num_problems, setting.dim], [seed, 1], dtype=DTYPE)
+    normal = linear_input.normals([num_problems, setting.dim], seed, Purpose.LINEAR_COEFFICIENTS.stream)
     theta = math.sqrt(setting.prior_variance) * normal
-    noise = tf.random.stateless_normal([num_problems, setting.num_data], [seed, 2], dtype=DTYPE)
+    noise = linear_input.normals([num_problems, setting.num_data], seed, Purpose.LINEAR_NOISE.stream)
     y = tf.linalg.matvec(x, theta) + tf.sqrt(noise_variance) * noise
     return Problems(x, y, noise_variance, setting.prior_variance, theta)
 
@@ -161,7 +172,7 @@ def monte_carlo_gamma(setting: Setting, num_inputs: int, seed: int, num_parts: i
         raise ValueError(f"Expected num_inputs >= {num_parts * setting.dim}. Received: {num_inputs}")
     parts = []
     for part in range(num_parts):
-        x = sample_inputs(setting, (size,), seed, stream=3 + part)
+        x = sample_inputs(setting, (size,), seed, stream=Purpose.LINEAR_GAMMA.stream + part)
         parts.append(
             setting.prior_variance * tf.matmul(x / setting.noise(x)[:, tf.newaxis], x, transpose_a=True) / size
         )

@@ -1,6 +1,6 @@
 """Section 4 and appendices A.1 and B as numbers: every check returns what was measured beside what theory predicts.
 
-Built on `linear` and `linear_problems`, with their shapes: leading dimensions are independent problems.
+Built on `linear` and its `problems`, with their shapes: leading dimensions are independent problems.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import linear
+from tf_ensembles import linear, moved
 from tf_ensembles.base import Array
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear.inputs import DTYPE, Tensor
@@ -46,25 +46,26 @@ def best_prior_variance(gamma: Array, num_data: int, prior_variance: float) -> f
     return float((1.0 + num_data * np.mean(gamma)) * prior_variance)
 
 
-def tuned_prior_variance(target: linear.Gaussian, unit_law: linear.Gaussian) -> float:
-    """Returns the `s0_hat^2` with the least mean `KL(target || law)` over problems, for any law proportional to it.
+@moved.keywords(unit_law="unit")
+def tuned_prior_variance(target: linear.Gaussian, unit: linear.Gaussian) -> float:
+    """Returns the `s0_hat^2` with the least mean `KL(target || N(mu_hat, s0_hat^2 K))` over problems.
 
     Without bootstrap `Sigma_hat = s K` with `s = s0_hat^2`; the mean over problems of `d ln s + q / s` is least at
     `s = mean(q) / d`, `q = tr(K^-1 Sigma) + (mu_hat - mu)' K^-1 (mu_hat - mu)`.
 
     Args:
       target: the posteriors.
-      unit_law: the members' laws at `s0_hat^2 = 1`.
+      unit: the members' distributions at `s0_hat^2 = 1`, `N(mu_hat, K)`.
     """
-    stacked = tf.concat([target.scale, (unit_law.mean - target.mean)[..., tf.newaxis]], axis=-1)
-    solved = tf.linalg.triangular_solve(unit_law.scale, stacked)
+    stacked = tf.concat([target.scale, (unit.mean - target.mean)[..., tf.newaxis]], axis=-1)
+    solved = tf.linalg.triangular_solve(unit.scale, stacked)
     quadratic = tf.reduce_sum(tf.square(solved), axis=[-2, -1])
     return float(tf.reduce_mean(quadratic)) / target.mean.shape[-1]
 
 
 def proposition_1(problems: Problems) -> Check:
     """Measures the KL from the posterior to ensemble-bp with the matching parameters; predicted: zero everywhere."""
-    measured = linear.kl(problems.posterior(), problems.law(linear.LinearAgent.ENSEMBLE_BP)).numpy()
+    measured = linear.kl(problems.posterior(), problems.distribution(linear.LinearAgent.ENSEMBLE_BP)).numpy()
     return Check(measured, np.zeros_like(measured), np.zeros_like(measured))
 
 
@@ -83,9 +84,8 @@ def theorem_1(setting: Setting, num_problems: int, seed: int) -> Check:
     """
     gamma, bound, bound_error = gamma_and_bound(setting, seed=seed)
     best = best_prior_variance(gamma, setting.num_data, setting.prior_variance)
-    chunks = linear_problems.problem_chunks(setting, num_problems, seed)
-    kls = np.concatenate([linear.kl(p.posterior(), p.law(linear.LinearAgent.WEIGHTED_P, best)) for p in chunks])
-    return Check(np.mean(kls), np.hypot(standard_error(kls), bound_error), np.asarray(bound))
+    kls = _weighted_kls(setting, best, num_problems, seed)
+    return Check(np.asarray(np.mean(kls)), np.hypot(standard_error(kls), bound_error), np.asarray(bound))
 
 
 def concentration_gap(gamma: Array, num_data: int) -> float:
@@ -106,25 +106,26 @@ def homoscedastic_case(dim: int, num_data: int, snr: float, num_problems: int, s
     """
     setting = linear_problems.make_setting(dim, num_data, snr=snr)
     tuned = (1.0 + num_data * snr) * setting.prior_variance
-    chunks = linear_problems.problem_chunks(setting, num_problems, seed)
-    kls = np.concatenate([linear.kl(p.posterior(), p.law(linear.LinearAgent.WEIGHTED_P, tuned)) for p in chunks])
+    kls = _weighted_kls(setting, tuned, num_problems, seed)
     return Check(
-        np.mean(kls), standard_error(kls), np.asarray(concentration_gap(linear_problems.exact_gamma(setting), num_data))
+        np.asarray(np.mean(kls)),
+        standard_error(kls),
+        np.asarray(concentration_gap(linear_problems.exact_gamma(setting), num_data)),
     )
 
 
 def high_snr_case(dim: int, num_data: int, snr: float, num_problems: int, seed: int) -> Check:
     """Appendix B.4, second case: noise near zero, where ensemble-bp without its bootstrap is an ensemble-p.
 
-    Both laws then shrink to the prior on what the data leave open and to a point on what they determine, so they
-    agree in the squared Wasserstein distance, measured here; predicted for inputs `N(0, I)`: `sigma^2 E[tr pinv(X'X)] =
-    sigma^2 min(T, d) / (|T - d| - 1)`, vanishing with the noise. They do not agree in KL, which compares the two
-    vanishing variances by their ratio: see `high_snr_kl`.
+    Both distributions then shrink to the prior on what the data leave open and to a point on what they determine, so
+    they agree in the squared Wasserstein distance, measured here; predicted for inputs `N(0, I)`:
+    `sigma^2 E[tr pinv(X'X)] = sigma^2 min(T, d) / (|T - d| - 1)`, vanishing with the noise. They do not agree in KL,
+    which compares the two vanishing variances by their ratio: see `high_snr_kl`.
     """
     if abs(num_data - dim) < 4:
         raise ValueError(f"Expected |num_data - dim| >= 4, else the mean diverges. Received: {num_data} and {dim}")
     problems = linear_problems.sample_problems(linear_problems.make_setting(dim, num_data, snr=snr), num_problems, seed)
-    distances = wasserstein(problems.posterior(), problems.law(linear.LinearAgent.WEIGHTED_P)).numpy()
+    distances = wasserstein(problems.posterior(), problems.distribution(linear.LinearAgent.WEIGHTED_P)).numpy()
     predicted = min(num_data, dim) / (abs(num_data - dim) - 1) / snr
     return Check(np.mean(distances), standard_error(distances), np.asarray(predicted))
 
@@ -141,7 +142,7 @@ def high_snr_kl(dim: int, num_data: int) -> float:
 
 
 def wasserstein(p: linear.Gaussian, q: linear.Gaussian) -> Tensor:
-    """Returns the squared Wasserstein-2 distance of two laws made by `linear`, `[...]`; finite for a point too."""
+    """Returns the squared Wasserstein-2 distance of two distributions of `linear`, `[...]`; finite for a point too."""
     # tr (P^1/2 Q P^1/2)^1/2 is the sum of the singular values of P's factor times Q's.
     overlap = tf.reduce_sum(tf.linalg.svd(tf.matmul(p.scale, q.scale, transpose_a=True), compute_uv=False), axis=-1)
     variances = tf.linalg.trace(p.cov) + tf.linalg.trace(q.cov)
@@ -149,7 +150,7 @@ def wasserstein(p: linear.Gaussian, q: linear.Gaussian) -> Tensor:
 
 
 def predictive_kl(p: linear.Gaussian, q: linear.Gaussian, x: Tensor, noise_variance: Tensor) -> Tensor:
-    """Returns `KL` between the predictions of tau outcomes under the coefficient laws `p` and `q` (appendix A.1).
+    """Returns `KL` between the predictions of tau outcomes when coefficients are `p` and `q` (appendix A.1).
 
     Outcomes at `x` `[..., tau, d]` are `N(X mu, X Sigma X' + diag(noise))`. All they tell about the coefficients is in
     `d` numbers, so the KL in tau dimensions is one in d, whatever tau: with `R'R = X' diag(1 / noise) X`, it is the KL
@@ -167,21 +168,21 @@ def information_gain(p: linear.Gaussian, x: Tensor, noise_variance: Tensor) -> T
     return 0.5 * tf.linalg.logdet(_observed(p, _information_root(x, noise_variance)).cov)
 
 
-def finite_ensemble_kl(target: linear.Gaussian, law: linear.Gaussian, num_members: int) -> Tensor:
-    """Returns the expected `KL(target || fit(members))` of `num_members` draws from `law`, `[...]`; needs regular laws.
+@moved.keywords(law="distribution")
+def finite_ensemble_kl(target: linear.Gaussian, distribution: linear.Gaussian, num_members: int) -> Tensor:
+    """Returns the expected `KL(target || fit(members))` of `num_members` draws, `[...]`; both must be regular.
 
-    From the Wishart law of the sample covariance: with `n = M - 1` and `a = n / (n - d - 1)`,
-    `KL(target || law) + 1/2 [(a - 1) q + a d / M + sum_{i=0}^{d-1} (digamma((n - i) / 2) - ln(n / 2))]`, `q` the trace
-    and mean terms of twice that KL. Infinite for `M <= d + 2`; tends to the KL of the infinite ensemble.
+    From the Wishart distribution of the sample covariance: with `n = M - 1` and `a = n / (n - d - 1)`,
+    `KL(target || distribution) + 1/2 [(a - 1) q + a d / M + sum_{i=0}^{d-1} (digamma((n - i) / 2) - ln(n / 2))]`, `q`
+    the trace and mean terms of twice that KL. Infinite for `M <= d + 2`; tends to the KL of the infinite ensemble.
     """
     dim, count = int(target.mean.shape[-1]), num_members - 1
-    infinite = linear.kl(target, law)
+    infinite = linear.kl(target, distribution)
     if num_members <= dim + 2:
         return tf.fill(tf.shape(infinite), tf.constant(np.inf, DTYPE))
     inflation = count / (count - dim - 1)
-    determinants = 2.0 * tf.reduce_sum(
-        tf.math.log(tf.abs(tf.linalg.diag_part(law.scale))) - tf.math.log(tf.abs(tf.linalg.diag_part(target.scale))), -1
-    )
+    diagonals = (tf.math.log(tf.abs(tf.linalg.diag_part(one.scale))) for one in (distribution, target))
+    determinants = 2.0 * tf.reduce_sum(tf.subtract(*diagonals), -1)
     quadratic = 2.0 * infinite + dim - determinants
     halves = tf.constant((count - np.arange(dim)) / 2.0, DTYPE)
     shape_term = tf.reduce_sum(tf.math.digamma(halves) - math.log(count / 2.0))
@@ -194,6 +195,13 @@ def standard_error(values: Array) -> Array:
         return np.asarray(np.std(values, axis=0, ddof=1) / math.sqrt(len(values)))
 
 
+def _weighted_kls(setting: Setting, agent_prior_variance: float, num_problems: int, seed: int) -> Array:
+    """Returns the KL of unbiased ensemble-p on each of many problems, `[problems]`."""
+    chunks = linear_problems.problem_chunks(setting, num_problems, seed)
+    agent = linear.LinearAgent.WEIGHTED_P
+    return np.concatenate([linear.kl(p.posterior(), p.distribution(agent, agent_prior_variance)) for p in chunks])
+
+
 def _information_root(x: Tensor, noise_variance: Tensor) -> Tensor:
     """Returns `R`, `[..., d, d]`, with `R'R = X' diag(1 / noise) X`."""
     gram = tf.matmul(x / noise_variance[..., tf.newaxis], x, transpose_a=True)
@@ -202,8 +210,8 @@ def _information_root(x: Tensor, noise_variance: Tensor) -> Tensor:
     return tf.sqrt(tf.maximum(values, 0.0))[..., tf.newaxis] * tf.linalg.matrix_transpose(vectors)
 
 
-def _observed(law: linear.Gaussian, root: Tensor) -> linear.Gaussian:
-    """Returns the law of `R theta + noise`, noise `N(0, I)`."""
-    factor = tf.matmul(root, law.scale)
+def _observed(of: linear.Gaussian, root: Tensor) -> linear.Gaussian:
+    """Returns the distribution of `R theta + noise`, noise `N(0, I)`."""
+    factor = tf.matmul(root, of.scale)
     identity = tf.eye(tf.shape(factor)[-1], dtype=DTYPE)
-    return linear.Gaussian(tf.linalg.matvec(root, law.mean), tf.matmul(factor, factor, transpose_b=True) + identity)
+    return linear.Gaussian(tf.linalg.matvec(root, of.mean), tf.matmul(factor, factor, transpose_b=True) + identity)

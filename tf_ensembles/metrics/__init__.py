@@ -1,55 +1,61 @@
 """How good predictions are: functions of member logits, and the same as streaming Keras metrics."""
 
-from tf_ensembles.metrics.functions import (
-    Uncertainty,
-    accuracy,
-    aleatoric,
-    brier,
-    dyadic_nll,
-    ece,
-    entropy,
-    joint_nll,
-    marginal_nll,
-    member_log_likelihood,
-    mixture,
-    mutual_information,
-    uncertainty,
-)
-from tf_ensembles.metrics.streaming import (
-    ECE,
-    Accuracy,
-    Aleatoric,
-    Brier,
-    DyadicNLL,
-    Entropy,
-    JointNLL,
-    MarginalNLL,
-    MemberMetric,
-    MutualInformation,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Accuracy",
-    "Aleatoric",
-    "Brier",
-    "DyadicNLL",
-    "ECE",
-    "Entropy",
-    "JointNLL",
-    "MarginalNLL",
-    "MemberMetric",
-    "MutualInformation",
-    "Uncertainty",
-    "accuracy",
-    "aleatoric",
-    "brier",
-    "dyadic_nll",
-    "ece",
-    "entropy",
-    "joint_nll",
-    "marginal_nll",
-    "member_log_likelihood",
-    "mixture",
-    "mutual_information",
-    "uncertainty",
-]
+from typing import TYPE_CHECKING
+
+from tf_ensembles import lazy
+
+if TYPE_CHECKING:
+    from tf_ensembles.metrics.functions import Uncertainty as Uncertainty
+    from tf_ensembles.metrics.functions import accuracy as accuracy
+    from tf_ensembles.metrics.functions import aleatoric as aleatoric
+    from tf_ensembles.metrics.functions import brier as brier
+    from tf_ensembles.metrics.functions import dyadic_nll as dyadic_nll
+    from tf_ensembles.metrics.functions import ece as ece
+    from tf_ensembles.metrics.functions import entropy as entropy
+    from tf_ensembles.metrics.functions import joint_nll as joint_nll
+    from tf_ensembles.metrics.functions import marginal_nll as marginal_nll
+    from tf_ensembles.metrics.functions import member_log_likelihood as member_log_likelihood
+    from tf_ensembles.metrics.functions import mixture as mixture
+    from tf_ensembles.metrics.functions import mutual_information as mutual_information
+    from tf_ensembles.metrics.functions import uncertainty as uncertainty
+    from tf_ensembles.metrics.streaming import ECE as ECE
+    from tf_ensembles.metrics.streaming import Accuracy as Accuracy
+    from tf_ensembles.metrics.streaming import Aleatoric as Aleatoric
+    from tf_ensembles.metrics.streaming import Brier as Brier
+    from tf_ensembles.metrics.streaming import DyadicNLL as DyadicNLL
+    from tf_ensembles.metrics.streaming import Entropy as Entropy
+    from tf_ensembles.metrics.streaming import JointNLL as JointNLL
+    from tf_ensembles.metrics.streaming import MarginalNLL as MarginalNLL
+    from tf_ensembles.metrics.streaming import MemberMetric as MemberMetric
+    from tf_ensembles.metrics.streaming import MutualInformation as MutualInformation
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "Accuracy": "tf_ensembles.metrics.streaming",
+        "Aleatoric": "tf_ensembles.metrics.streaming",
+        "Brier": "tf_ensembles.metrics.streaming",
+        "DyadicNLL": "tf_ensembles.metrics.streaming",
+        "ECE": "tf_ensembles.metrics.streaming",
+        "Entropy": "tf_ensembles.metrics.streaming",
+        "JointNLL": "tf_ensembles.metrics.streaming",
+        "MarginalNLL": "tf_ensembles.metrics.streaming",
+        "MemberMetric": "tf_ensembles.metrics.streaming",
+        "MutualInformation": "tf_ensembles.metrics.streaming",
+        "Uncertainty": "tf_ensembles.metrics.functions",
+        "accuracy": "tf_ensembles.metrics.functions",
+        "aleatoric": "tf_ensembles.metrics.functions",
+        "brier": "tf_ensembles.metrics.functions",
+        "dyadic_nll": "tf_ensembles.metrics.functions",
+        "ece": "tf_ensembles.metrics.functions",
+        "entropy": "tf_ensembles.metrics.functions",
+        "joint_nll": "tf_ensembles.metrics.functions",
+        "marginal_nll": "tf_ensembles.metrics.functions",
+        "member_log_likelihood": "tf_ensembles.metrics.functions",
+        "mixture": "tf_ensembles.metrics.functions",
+        "mutual_information": "tf_ensembles.metrics.functions",
+        "uncertainty": "tf_ensembles.metrics.functions",
+    },
+)

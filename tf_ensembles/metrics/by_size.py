@@ -13,16 +13,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import metrics
-from tf_ensembles.metrics import likelihood as member_logits
-from tf_ensembles.metrics import streaming as streaming_metrics
-
-Floats = NDArray[np.float64]
+from tf_ensembles.metrics import functions
+from tf_ensembles.metrics import likelihood as formulas
+from tf_ensembles.metrics.likelihood import Floats
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """An ensemble on a labelled test set; likelihoods in nats, with standard errors over test examples."""
+    """An ensemble on a labeled test set; likelihoods in nats, with standard errors over test examples."""
 
     size: int  # members
     nll_marginal: float  # per label
@@ -38,10 +36,10 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
 
     Args:
         members: logits `[examples, classes]` of one member after the other.
-        labels: `[examples]` integers, in random order: neighbours are the anchors of the joint likelihood.
+        labels: `[examples]` integers, in random order: neighbors are the anchors of the joint likelihood.
         tau: labels per joint prediction.
     """
-    counts = np.asarray(streaming_metrics.count_probabilities(tau, 2))
+    counts = np.asarray(formulas.count_probabilities(tau, 2))
     drawn = np.arange(len(counts))
     # Running sums over members: logarithms of their likelihoods, `[examples]` and `[pairs of anchors, how often the
     # first is drawn]`, and their probabilities `[examples, classes]`.
@@ -50,11 +48,11 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
     mixture: Floats = np.zeros(())
     scores = []
     for size, logits in enumerate(members, start=1):
-        checked, classes = member_logits.check(logits[:, None], labels)
-        log_probabilities = np.concatenate([part for _, part in member_logits.log_softmax_slices(checked)])[:, 0]
+        checked, classes = formulas.check(logits[:, None], labels)
+        log_probabilities = np.concatenate([part for _, part in formulas.log_softmax_slices(checked)])[:, 0]
         likelihood = log_probabilities[np.arange(len(classes)), classes]
         pairs = likelihood[: len(likelihood) // 2 * 2].reshape(-1, 2)
-        both = pairs[:, :1] * drawn + pairs[:, 1:] * (tau - drawn)
+        both = formulas.dyadic(pairs[:, :1], pairs[:, 1:], drawn, tau)
         marginal = np.logaddexp(marginal, likelihood)
         joint = np.logaddexp(joint, both)
         mixture = mixture + np.exp(log_probabilities)
@@ -62,7 +60,7 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
         dyadic, dyadic_error = _mean((math.log(size) - joint) @ counts)
         # The log of the mixture is a member whose probabilities are those of the ensemble.
         as_one = np.log(np.maximum(mixture / size, np.finfo(np.float64).tiny))[:, None]
-        accuracy, ece = metrics.accuracy(as_one, labels), metrics.ece(as_one, labels)
+        accuracy, ece = functions.accuracy(as_one, labels), functions.ece(as_one, labels)
         scores.append(Scores(size, nll, nll_error, dyadic, dyadic_error, accuracy, ece))
     if not scores:
         raise ValueError("Expected at least one member. Received: none")

@@ -1,11 +1,11 @@
 """How good an ensemble's predictions are, one example at a time and jointly.
 
 Every function takes member logits `[batch, members, classes]` and integer labels `[batch]` (NumPy or anything NumPy
-can read) and computes in float64, so logits of ±1e4 and far beyond are safe. The ensemble's predictive law is the
+can read) and computes in float64, so logits of ±1e4 and far beyond are safe. The ensemble's prediction is the
 mixture of its members, evaluated exactly: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`. Values are in nats.
 
-The streaming counterparts for `compile(metrics=[...])` (`JointNLL`, ...) live in `streaming_metrics` and are
-re-exported here. With the same options they equal the functions whatever the batch size.
+The counterparts for `compile(metrics=[...])`, such as `JointNLL`, are in `streaming`: with the same options they equal
+the functions, whatever the batch size.
 
 The joint metrics read examples in the order given: **shuffle test data that are sorted**, by class for example.
 """
@@ -19,51 +19,15 @@ from typing import Literal, NamedTuple, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles.metrics import likelihood as member_logits
-from tf_ensembles.metrics import streaming as streaming_metrics
-from tf_ensembles.metrics.likelihood import Floats
-from tf_ensembles.metrics.streaming import (
-    ECE,
-    Accuracy,
-    Aleatoric,
-    Brier,
-    DyadicNLL,
-    Entropy,
-    JointNLL,
-    MarginalNLL,
-    MemberMetric,
-    MutualInformation,
-    check_at_least,
-)
-
-__all__ = [
-    "Accuracy",
-    "Aleatoric",
-    "Brier",
-    "DyadicNLL",
-    "ECE",
-    "Entropy",
-    "JointNLL",
-    "MarginalNLL",
-    "MemberMetric",
-    "MutualInformation",
-    "Uncertainty",
-    "accuracy",
-    "aleatoric",
-    "brier",
-    "dyadic_nll",
-    "ece",
-    "entropy",
-    "joint_nll",
-    "marginal_nll",
-    "member_log_likelihood",
-    "mixture",
-    "mutual_information",
-    "uncertainty",
-]
+from tf_ensembles.metrics import likelihood as formulas
+from tf_ensembles.metrics.likelihood import Floats, check_at_least
 
 Anchors = Literal["consecutive", "random"]
 
+# How near to an edge, in bins, a confidence counts as on it: above float32 rounding, so that both precisions agree.
+EDGE_TOLERANCE = 1e-5
+# Classes whose probabilities are this near to the largest are tied with it, for the same reason.
+TIE_TOLERANCE = 1e-6
 # From this many labels on, sorted labels are no accident.
 _SORTED_LENGTH = 30
 
@@ -78,13 +42,13 @@ class Uncertainty(NamedTuple):
 
 def member_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> Floats:
     """Returns `log p_m(y_i | x_i)`, `[batch, members]`: all that the likelihood metrics need to know."""
-    checked_logits, checked_labels = member_logits.check(logits, labels)
-    return member_logits.log_likelihood(checked_logits, checked_labels)
+    checked_logits, checked_labels = formulas.check(logits, labels)
+    return formulas.log_likelihood(checked_logits, checked_labels)
 
 
 def mixture(logits: ArrayLike) -> Floats:
     """Returns the ensemble's marginal probabilities `mean_m p_m(y | x)`, `[batch, classes]`."""
-    return member_logits.mixture_probabilities(member_logits.check_logits(logits))
+    return formulas.mixture_probabilities(formulas.check_logits(logits))
 
 
 @overload
@@ -99,7 +63,7 @@ def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: bool =
         labels: `[batch]` integers.
         standard_error: whether to return `(value, error)`, the error being that of a mean of independent examples.
     """
-    values = -member_logits.log_mean_exp(member_log_likelihood(logits, labels))
+    values = -formulas.log_mean_exp(member_log_likelihood(logits, labels))
     return _with_error(values, standard_error)
 
 
@@ -128,10 +92,9 @@ def joint_nll(
     """
     check_at_least("tau", tau, 1)
     likelihood = member_log_likelihood(logits, labels)
-    num_batches = _num_groups(likelihood, "tau", tau)
+    _num_groups(likelihood, "tau", tau)
     _warn_if_sorted(labels)
-    batches = likelihood[: num_batches * tau].reshape(num_batches, tau, -1)
-    return _with_error(-member_logits.log_mean_exp(batches.sum(axis=1)), standard_error)
+    return _with_error(-formulas.log_mean_exp(formulas.joint(likelihood, tau)), standard_error)
 
 
 @overload
@@ -171,11 +134,11 @@ def dyadic_nll(
 ) -> float | tuple[float, float]:
     """Joint NLL of tau inputs drawn, with replacement, from kappa anchors, in nats **per tau labels**.
 
-    An anchor is a labelled test example and its label is repeated with it, so a batch is known by how often each anchor
+    An anchor is a labeled test example and its label is repeated with it, so a batch is known by how often each anchor
     was drawn, `(n_1..n_kappa) ~ Multinomial(tau, 1/kappa)`, and costs `-log mean_m exp(sum_k n_k log p_m(y_k | x_k))`.
-    For kappa <= 2 this is averaged over the law of the counts **exactly**, which has the same mean as drawing them and
-    less variance. For larger kappa the counts are drawn once per batch, as a pure function of (seed, batch index).
-    Uniform logits give `tau * log(classes)`.
+    For kappa <= 2 this is averaged over the counts **exactly**, which has the same mean as drawing them and less
+    variance. For larger kappa the counts are drawn once per batch, as a pure function of (seed, batch index). Uniform
+    logits give `tau * log(classes)`.
 
     Args:
         logits: `[batch, members, classes]`, `batch >= kappa`.
@@ -184,7 +147,7 @@ def dyadic_nll(
         kappa: anchors per batch.
         seed: decides all that is drawn: random anchors, and counts for kappa > 2. With consecutive anchors and
             kappa <= 2 nothing is drawn, and the value does not depend on it.
-        anchors: `"consecutive"`: disjoint groups of kappa neighbours (shuffle sorted data; the last `batch % kappa`
+        anchors: `"consecutive"`: disjoint groups of kappa neighbors (shuffle sorted data; the last `batch % kappa`
             examples fill no group and are left out), as in the streaming `DyadicNLL`. `"random"`: random groups of
             kappa different examples, for data in any order; all examples serve about equally often.
         num_batches: how many random anchor groups; `None` means `batch` of them.
@@ -216,8 +179,8 @@ def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
 
     Of classes tied within float32 rounding, as when members vote, the first counts.
     """
-    checked_logits, checked_labels = member_logits.check(logits, labels)
-    return float(np.mean(_predicted(member_logits.mixture_probabilities(checked_logits)) == checked_labels))
+    checked_logits, checked_labels = formulas.check(logits, labels)
+    return float(np.mean(_predicted(formulas.mixture_probabilities(checked_logits)) == checked_labels))
 
 
 def brier(logits: ArrayLike, labels: ArrayLike) -> float:
@@ -225,8 +188,8 @@ def brier(logits: ArrayLike, labels: ArrayLike) -> float:
 
     This is Brier's own multi-class form; the form for two classes that scores one class only is half of it.
     """
-    checked_logits, checked_labels = member_logits.check(logits, labels)
-    errors = member_logits.mixture_probabilities(checked_logits)
+    checked_logits, checked_labels = formulas.check(logits, labels)
+    errors = formulas.mixture_probabilities(checked_logits)
     errors[np.arange(len(errors)), checked_labels] -= 1.0
     return float(np.mean(np.sum(errors**2, axis=-1)))
 
@@ -238,13 +201,11 @@ def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15) -> float:
     `(0, 1/num_bins], (1/num_bins, 2/num_bins], ...`; a confidence within float32 rounding of an edge counts as on it.
     """
     check_at_least("num_bins", num_bins, 1)
-    checked_logits, checked_labels = member_logits.check(logits, labels)
-    probabilities = member_logits.mixture_probabilities(checked_logits)
+    checked_logits, checked_labels = formulas.check(logits, labels)
+    probabilities = formulas.mixture_probabilities(checked_logits)
     confidence = probabilities.max(axis=-1)
     gaps = (_predicted(probabilities) == checked_labels) - confidence
-    bins = np.clip(np.ceil(confidence * num_bins - streaming_metrics.EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(
-        np.int64
-    )
+    bins = np.clip(np.ceil(confidence * num_bins - EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(np.int64)
     # n_b |accuracy_b - confidence_b| is the absolute sum of the gaps in bin b.
     return float(np.abs(np.bincount(bins, weights=gaps, minlength=num_bins)).sum() / len(gaps))
 
@@ -255,16 +216,10 @@ def uncertainty(logits: ArrayLike) -> Uncertainty:
     `H[mean_m p_m] = mean_m H[p_m] + I(y; m)`: the noise the members agree on, and their disagreement, which lies
     between 0 and `log(members)`.
     """
-    checked = member_logits.check_logits(logits)
-    total, aleatoric_part = np.empty(len(checked)), np.empty(len(checked))
-    for rows, log_probabilities in member_logits.log_softmax_slices(checked):
-        probabilities = np.exp(log_probabilities)
-        aleatoric_part[rows] = -np.sum(probabilities * log_probabilities, axis=-1).mean(axis=-1)
-        mean = probabilities.mean(axis=1)
-        # p log p tends to 0 with p.
-        total[rows] = -np.sum(mean * np.log(np.where(mean > 0, mean, 1.0)), axis=-1)
+    checked = formulas.check_logits(logits)
+    total, members = formulas.entropies(checked)
     # Jensen's inequality makes the difference non-negative; rounding may not.
-    return Uncertainty(total, aleatoric_part, np.maximum(total - aleatoric_part, 0.0))
+    return Uncertainty(total, members, np.maximum(total - members, 0.0))
 
 
 def entropy(logits: ArrayLike) -> float:
@@ -285,7 +240,7 @@ def mutual_information(logits: ArrayLike) -> float:
 def _predicted(probabilities: Floats) -> NDArray[np.int64]:
     """Returns the first of the most probable classes, `[batch]`."""
     largest = probabilities.max(axis=-1, keepdims=True)
-    return np.argmax(probabilities >= largest - streaming_metrics.TIE_TOLERANCE, axis=-1)
+    return np.argmax(probabilities >= largest - TIE_TOLERANCE, axis=-1)
 
 
 def _num_groups(likelihood: Floats, name: str, size: int) -> int:
@@ -297,9 +252,7 @@ def _num_groups(likelihood: Floats, name: str, size: int) -> int:
 def _warn_if_sorted(labels: ArrayLike) -> None:
     steps = np.diff(np.asarray(labels).astype(np.int64))
     if len(steps) >= _SORTED_LENGTH - 1 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
-        message = (
-            "The labels are sorted, so neighbours are alike and a joint NLL of neighbours is biased. Shuffle them."
-        )
+        message = "The labels are sorted, so neighbors are alike and a joint NLL of neighbors is biased. Shuffle them."
         warnings.warn(message, stacklevel=3)
 
 
@@ -322,17 +275,17 @@ def _with_error(values: Floats, standard_error: bool) -> float | tuple[float, fl
 def _dyadic_values(likelihood: Floats, groups: NDArray[np.int64], tau: int, seed: int) -> Floats:
     """Returns the joint NLL given each group of anchors, `[groups]`: expected over the counts, or of drawn ones."""
     values = np.zeros(len(groups))
-    kappa, step = groups.shape[1], max(1, member_logits.SLICE_ELEMENTS // likelihood.shape[1])
+    kappa, step = groups.shape[1], max(1, formulas.SLICE_ELEMENTS // likelihood.shape[1])
     for start in range(0, len(groups), step):
         rows = slice(start, min(start + step, len(groups)))
         anchors = [likelihood[groups[rows, k]] for k in range(kappa)]
         if kappa > 2:
-            counts = np.asarray(streaming_metrics.draw_counts(seed, np.arange(rows.start, rows.stop), tau, kappa))
+            counts = np.asarray(formulas.draw_counts_tensor(seed, np.arange(rows.start, rows.stop), tau, kappa))
             joint = np.sum([counts[:, k, None] * anchor for k, anchor in enumerate(anchors)], axis=0)
-            values[rows] = -member_logits.log_mean_exp(joint)
+            values[rows] = -formulas.log_mean_exp(joint)
             continue
-        for count, probability in enumerate(streaming_metrics.count_probabilities(tau, kappa)):
-            values[rows] -= probability * member_logits.log_mean_exp(count * anchors[0] + (tau - count) * anchors[-1])
+        for count, probability in enumerate(formulas.count_probabilities(tau, kappa)):
+            values[rows] -= probability * formulas.log_mean_exp(formulas.dyadic(anchors[0], anchors[-1], count, tau))
     return values
 
 

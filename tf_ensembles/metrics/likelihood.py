@@ -1,12 +1,26 @@
-"""Member logits `[batch, members, classes]` as NumPy arrays: checked once, then log-probabilities in float64."""
+"""The likelihood of an ensemble, once: what members say of labels, one example at a time and jointly.
+
+The ensemble's predictive distribution is the mixture of its members: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`.
+Logits are `[batch, members, classes]`, labels `[batch]`. Functions of NumPy arrays compute in float64; those whose
+names end in `_tensor` compute in the tensors' dtype, in graphs too.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from tf_ensembles import draws, lazy, machine
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = lazy.module("tensorflow")  # NumPy is enough for most of this module.
 
 Floats = NDArray[np.float64]
 
@@ -43,15 +57,26 @@ def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[n
     return checked, array.astype(np.int64)
 
 
+def check_at_least(name: str, value: Any, least: int) -> None:
+    """Raises unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"Expected an integer {name} >= {least}. Received: {value!r}")
+
+
+def log_softmax(logits: ArrayLike) -> Floats:
+    """Returns log-probabilities over the last axis."""
+    values = np.array(logits, np.float64)
+    values -= values.max(axis=-1, keepdims=True)
+    values -= np.log(np.sum(np.exp(values), axis=-1, keepdims=True))
+    return values
+
+
 def log_softmax_slices(logits: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
-    """Yields slices of rows with their log-probabilities `[rows, members, classes]` in float64."""
+    """Yields slices of rows with their log-probabilities `[rows, members, classes]`."""
     step = max(1, SLICE_ELEMENTS // (logits.shape[1] * logits.shape[2]))
     for start in range(0, len(logits), step):
         rows = slice(start, min(start + step, len(logits)))
-        values = logits[rows].astype(np.float64)
-        values -= values.max(axis=-1, keepdims=True)
-        values -= np.log(np.sum(np.exp(values), axis=-1, keepdims=True))
-        yield rows, values
+        yield rows, log_softmax(logits[rows])
 
 
 def log_likelihood(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
@@ -62,6 +87,12 @@ def log_likelihood(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
     return likelihood
 
 
+def log_mean_exp(values: Floats) -> Floats:
+    """Returns `log mean_m exp(values[..., m])`."""
+    largest = values.max(axis=-1)
+    return largest + np.log(np.exp(values - largest[..., None]).mean(axis=-1))
+
+
 def mixture_probabilities(logits: NDArray[Any]) -> Floats:
     """Returns `mean_m p_m(y | x)`, `[batch, classes]`, of checked logits."""
     probabilities = np.empty((logits.shape[0], logits.shape[2]))
@@ -70,7 +101,117 @@ def mixture_probabilities(logits: NDArray[Any]) -> Floats:
     return probabilities
 
 
-def log_mean_exp(values: Floats) -> Floats:
+def log_mixture(logits: NDArray[Any]) -> Floats:
+    """Returns `log mean_m p_m(y | x)`, `[batch, classes]`, finite however unlikely the class."""
+    return log_mean_exp(log_softmax(logits).swapaxes(1, 2))
+
+
+def entropies(logits: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`, of checked logits."""
+    total, members = np.empty(len(logits)), np.empty(len(logits))
+    for rows, log_probabilities in log_softmax_slices(logits):
+        probabilities = np.exp(log_probabilities)
+        members[rows] = -np.sum(probabilities * log_probabilities, axis=-1).mean(axis=-1)
+        mean = probabilities.mean(axis=1)
+        # p log p tends to 0 with p.
+        total[rows] = -np.sum(mean * np.log(np.where(mean > 0, mean, 1.0)), axis=-1)
+    return total, members
+
+
+def joint(likelihood: Floats, tau: int) -> Floats:
+    """Returns the log-likelihood of each batch of tau consecutive examples: `[batch, ...]` to `[batch // tau, ...]`."""
+    num_batches = len(likelihood) // tau
+    return likelihood[: num_batches * tau].reshape(num_batches, tau, *likelihood.shape[1:]).sum(axis=1)
+
+
+def dyadic(first: Any, second: Any, count: Any, tau: int) -> Any:
+    """Returns the log-likelihood of tau labels, `count` of them the first anchor's; arrays and tensors alike."""
+    return count * first + (tau - count) * second
+
+
+def count_probabilities(tau: int, kappa: int) -> list[float]:
+    """Returns `P(n = 0), P(n = 1), ...` for the number n of tau draws that take the first of kappa <= 2 anchors.
+
+    A single anchor takes every draw, whatever n says, so one term of weight 1 is enough for it.
+    """
+    return [1.0] if kappa == 1 else [math.comb(tau, count) / 2**tau for count in range(tau + 1)]
+
+
+def log_joint_counts(log_probs: Floats, counts: Floats) -> Floats:
+    """Returns `log mean_m exp(sum_cells n log p_m)`, `[batches, counts]`, in bounded memory.
+
+    Args:
+        log_probs: `[batches, members, cells]`.
+        counts: how often each cell occurs, `[batches, counts, cells]`.
+    """
+    batches, members, _ = log_probs.shape
+    result = np.empty(counts.shape[:2])
+    # Slices of members and of batches: a likelihood per (batch, member, count) never exists all at once.
+    member_step = max(1, SLICE_ELEMENTS // counts.shape[1])
+    step = max(1, member_step // members)
+
+    def fill(start: int) -> None:
+        rows = slice(start, start + step)
+        total = np.full(result[rows].shape, -np.inf)
+        for first in range(0, members, member_step):
+            part = log_probs[rows, first : first + member_step] @ counts[rows].swapaxes(1, 2)
+            largest = part.max(axis=1)
+            part -= largest[:, None]
+            np.exp(part, out=part)
+            total = np.logaddexp(total, largest + np.log(part.sum(axis=1)))
+        result[rows] = total - math.log(members)
+
+    # NumPy releases the interpreter lock; every slice is computed alike whoever computes it.
+    with concurrent.futures.ThreadPoolExecutor(machine.usable_cores()) as pool:
+        list(pool.map(fill, range(0, batches, step)))
+    return result
+
+
+def class_indices_tensor(labels: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns labels as int32 made safe to index with, and whether they were classes at all."""
+    indices = tf.cast(labels, tf.int32)
+    valid = (indices >= 0) & (indices < num_classes) & (tf.cast(indices, labels.dtype) == labels)
+    return tf.clip_by_value(indices, 0, num_classes - 1), valid
+
+
+def nan_unless_tensor(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """A graph cannot raise everywhere; NaN shows where a zero would pass for a result."""
+    return tf.where(valid, values, tf.constant(math.nan, values.dtype))
+
+
+def log_likelihood_tensor(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns `log p_m(y_i | x_i)`, `[batch, members]`; NaN for labels that are no classes."""
+    indices, valid = class_indices_tensor(labels, logits.shape[-1])
+    likelihood = tf.gather(tf.nn.log_softmax(logits), indices, axis=2, batch_dims=1)
+    return nan_unless_tensor(valid[:, None], likelihood)
+
+
+def log_mean_exp_tensor(values: tf.Tensor) -> tf.Tensor:
     """Returns `log mean_m exp(values[..., m])`."""
-    largest = values.max(axis=-1)
-    return largest + np.log(np.exp(values - largest[..., None]).mean(axis=-1))
+    largest = tf.reduce_max(values, axis=-1, keepdims=True)
+    return largest[..., 0] + tf.math.log(tf.reduce_mean(tf.exp(values - largest), axis=-1))
+
+
+def mixture_tensor(logits: tf.Tensor) -> tf.Tensor:
+    """Returns `mean_m p_m(y | x)`, `[batch, classes]`."""
+    return tf.reduce_mean(tf.nn.softmax(logits), axis=1)
+
+
+def entropy_tensor(probabilities: tf.Tensor) -> tf.Tensor:
+    """Returns the entropy over the last axis."""
+    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+
+
+def entropies_tensor(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`."""
+    log_probabilities = tf.nn.log_softmax(logits)
+    members = -tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1)
+    return entropy_tensor(mixture_tensor(logits)), tf.reduce_mean(members, axis=-1)
+
+
+def draw_counts_tensor(seed: int, groups: Any, tau: int, kappa: int) -> tf.Tensor:
+    """Draws `Multinomial(tau, 1/kappa)` counts, `[groups, kappa]` integers, a pure function of (seed, group index)."""
+    uniform = draws.uniform(seed, groups, tf.range(tau), purpose=draws.Purpose.ANCHOR_COUNTS)[..., 0]
+    # The product may round up to kappa.
+    choices = tf.minimum(tf.cast(uniform * kappa, tf.int32), kappa - 1)
+    return tf.reduce_sum(tf.one_hot(choices, kappa, dtype=tf.int32), axis=1)

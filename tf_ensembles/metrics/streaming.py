@@ -11,43 +11,16 @@ Under a `tf.distribute` strategy groups form within each replica, and totals are
 from __future__ import annotations
 
 import abc
-import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import bootstrap
-
-# How near to an edge, in bins, a confidence counts as on it: above float32 rounding, so that both precisions agree.
-EDGE_TOLERANCE = 1e-5
-# Classes whose probabilities are this near to the largest are tied with it, for the same reason.
-TIE_TOLERANCE = 1e-6
+from tf_ensembles.metrics import likelihood
+from tf_ensembles.metrics.functions import EDGE_TOLERANCE, TIE_TOLERANCE
+from tf_ensembles.metrics.likelihood import check_at_least
 
 _register = keras.saving.register_keras_serializable(package="tf_ensembles")
-
-
-def check_at_least(name: str, value: Any, least: int) -> None:
-    """Raises unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"Expected an integer {name} >= {least}. Received: {value!r}")
-
-
-def count_probabilities(tau: int, kappa: int) -> list[float]:
-    """Returns `P(n = 0), P(n = 1), ...` for the number n of tau draws that take the first of kappa <= 2 anchors.
-
-    A single anchor takes every draw, whatever n says, so one term of weight 1 is enough for it.
-    """
-    return [1.0] if kappa == 1 else [math.comb(tau, count) / 2**tau for count in range(tau + 1)]
-
-
-def draw_counts(seed: int, groups: Any, tau: int, kappa: int) -> tf.Tensor:
-    """Draws `Multinomial(tau, 1/kappa)` counts, `[groups, kappa]` integers, a pure function of (seed, group index)."""
-    uniform = bootstrap.uniform(seed, groups, tf.range(tau))[..., 0]
-    # The product may round up to kappa.
-    choices = tf.minimum(tf.cast(uniform * kappa, tf.int32), kappa - 1)
-    return tf.reduce_sum(tf.one_hot(choices, kappa, dtype=tf.int32), axis=1)
 
 
 class MemberMetric(keras.metrics.Metric, abc.ABC):
@@ -131,7 +104,7 @@ class MarginalNLL(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return -_log_mean_exp(_member_log_likelihood(labels, logits))
+        return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels))
 
 
 @_register
@@ -144,7 +117,7 @@ class Accuracy(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return _correct(labels, _mixture(logits))
+        return _correct(labels, likelihood.mixture_tensor(logits))
 
 
 @_register
@@ -155,10 +128,10 @@ class Brier(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        probabilities = _mixture(logits)
-        indices, valid = _class_indices(labels, logits.shape[-1])
+        probabilities = likelihood.mixture_tensor(logits)
+        indices, valid = likelihood.class_indices_tensor(labels, logits.shape[-1])
         errors = probabilities - tf.one_hot(indices, logits.shape[-1], dtype=logits.dtype)
-        return _nan_unless(valid, tf.reduce_sum(errors**2, axis=-1))
+        return likelihood.nan_unless_tensor(valid, tf.reduce_sum(errors**2, axis=-1))
 
 
 @_register
@@ -169,7 +142,7 @@ class Entropy(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return _entropies(logits)[0]
+        return likelihood.entropies_tensor(logits)[0]
 
 
 @_register
@@ -180,7 +153,7 @@ class Aleatoric(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return _entropies(logits)[1]
+        return likelihood.entropies_tensor(logits)[1]
 
 
 @_register
@@ -191,7 +164,7 @@ class MutualInformation(_ExampleMean):
         super().__init__(name, dtype)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        total, aleatoric = _entropies(logits)
+        total, aleatoric = likelihood.entropies_tensor(logits)
         return tf.maximum(total - aleatoric, 0.0)
 
 
@@ -205,7 +178,7 @@ class ECE(MemberMetric):
         self.num_bins = num_bins
 
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        probabilities = _mixture(logits)
+        probabilities = likelihood.mixture_tensor(logits)
         confidence = tf.reduce_max(probabilities, axis=-1)
         gaps = _correct(labels, probabilities) - confidence
         weights = tf.ones_like(gaps) if weights is None else weights + tf.zeros_like(gaps)
@@ -244,24 +217,24 @@ class _GroupMean(MemberMetric):
                 f"Expected no sample_weight: groups of examples have no weight. Received: {weights.shape} weights for "
                 f"'{self.name}'. List it in compile(metrics=...), not in weighted_metrics."
             )
-        likelihood = _member_log_likelihood(labels, logits)
-        size, num_members = self._group_size, likelihood.shape[1]
+        values = likelihood.log_likelihood_tensor(logits, labels)
+        size, num_members = self._group_size, values.shape[1]
         if self._carry is None:
             self._carry = self.add_variable((size, num_members), "zeros", dtype=self.dtype, name="carry")
         if self._carry.shape[1] != num_members:
             raise ValueError(f"Expected {self._carry.shape[1]} members, as before. Received: {num_members}")
         seen = tf.convert_to_tensor(self._num_seen)
-        num_carried, batch = tf.cast(seen % size, tf.int32), tf.shape(likelihood)[0]
+        num_carried, batch = tf.cast(seen % size, tf.int32), tf.shape(values)[0]
         num_groups = (num_carried + batch) // size
         # Examples waiting in the carry come first, then the batch. XLA wants shapes that do not depend on how many
         # wait: the last rows may be repeats, and belong to no whole group.
         rows = tf.range((batch // size + 2) * size)
         rows = tf.where(rows < num_carried, rows, tf.minimum(rows - num_carried, batch - 1) + size)
-        waiting = tf.gather(tf.concat([tf.convert_to_tensor(self._carry), likelihood], axis=0), rows)
+        waiting = tf.gather(tf.concat([tf.convert_to_tensor(self._carry), values], axis=0), rows)
         groups = tf.reshape(waiting, [-1, size, num_members])
-        values = self._group_values(groups, seen // size)
+        joint = self._group_values(groups, seen // size)
         whole = tf.range(tf.shape(groups)[0]) < num_groups
-        total = tf.reduce_sum(tf.where(whole, values, tf.zeros_like(values)))
+        total = tf.reduce_sum(tf.where(whole, joint, tf.zeros_like(joint)))
         self._add(tf.stack([total, tf.cast(num_groups, total.dtype)]))
         # gather, not an index: XLA would compile a slice anew for every value of its start.
         self._carry.assign(tf.gather(groups, num_groups))
@@ -282,7 +255,7 @@ class JointNLL(_GroupMean):
         self.tau = tau
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
-        return -_log_mean_exp(tf.reduce_sum(groups, axis=1))
+        return -likelihood.log_mean_exp_tensor(tf.reduce_sum(groups, axis=1))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -309,15 +282,15 @@ class DyadicNLL(_GroupMean):
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
         if self.kappa > 2:
             indices = first_group + tf.range(tf.shape(groups)[0], dtype=first_group.dtype)
-            counts = tf.cast(draw_counts(self.seed, indices, self.tau, self.kappa), groups.dtype)
-            return -_log_mean_exp(tf.reduce_sum(counts[:, :, None] * groups, axis=1))
-        terms = count_probabilities(self.tau, self.kappa)
+            counts = tf.cast(likelihood.draw_counts_tensor(self.seed, indices, self.tau, self.kappa), groups.dtype)
+            return -likelihood.log_mean_exp_tensor(tf.reduce_sum(counts[:, :, None] * groups, axis=1))
+        terms = likelihood.count_probabilities(self.tau, self.kappa)
         probabilities = tf.constant(terms, groups.dtype)
 
         def add(index: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             count = tf.cast(index, groups.dtype)
-            joint = count * groups[:, 0] + (self.tau - count) * groups[:, -1]
-            return index + 1, values - probabilities[index] * _log_mean_exp(joint)
+            joint = likelihood.dyadic(groups[:, 0], groups[:, -1], count, self.tau)
+            return index + 1, values - probabilities[index] * likelihood.log_mean_exp_tensor(joint)
 
         # A loop, because all counts at once would take tau + 1 times the memory of a batch.
         start = (tf.constant(0), tf.zeros_like(groups[:, 0, 0]))
@@ -329,47 +302,9 @@ class DyadicNLL(_GroupMean):
         return {**super().get_config(), "tau": self.tau, "kappa": self.kappa, "seed": self.seed}
 
 
-def _class_indices(labels: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns labels as int32 made safe to index with, and whether they were classes at all."""
-    indices = tf.cast(labels, tf.int32)
-    valid = (indices >= 0) & (indices < num_classes) & (tf.cast(indices, labels.dtype) == labels)
-    return tf.clip_by_value(indices, 0, num_classes - 1), valid
-
-
-def _nan_unless(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """A graph cannot raise everywhere; NaN shows where a zero would pass for a result."""
-    return tf.where(valid, values, tf.constant(math.nan, values.dtype))
-
-
-def _member_log_likelihood(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Returns `log p_m(y_i | x_i)`, `[batch, members]`."""
-    indices, valid = _class_indices(labels, logits.shape[-1])
-    likelihood = tf.gather(tf.nn.log_softmax(logits), indices, axis=2, batch_dims=1)
-    return _nan_unless(valid[:, None], likelihood)
-
-
-def _mixture(logits: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.softmax(logits), axis=1)
-
-
 def _correct(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
-    indices, valid = _class_indices(labels, probabilities.shape[-1])
+    indices, valid = likelihood.class_indices_tensor(labels, probabilities.shape[-1])
     largest = tf.reduce_max(probabilities, axis=-1, keepdims=True)
     tied = tf.cast(probabilities >= largest - TIE_TOLERANCE, tf.int32)
     hits = tf.cast(tf.argmax(tied, axis=-1, output_type=tf.int32) == indices, probabilities.dtype)
-    return _nan_unless(valid, hits)
-
-
-def _log_mean_exp(values: tf.Tensor) -> tf.Tensor:
-    """Returns `log mean_m exp(values[..., m])`."""
-    largest = tf.reduce_max(values, axis=-1, keepdims=True)
-    return largest[..., 0] + tf.math.log(tf.reduce_mean(tf.exp(values - largest), axis=-1))
-
-
-def _entropies(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`."""
-    log_probabilities = tf.nn.log_softmax(logits)
-    members = -tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1)
-    mixture = _mixture(logits)
-    total = -tf.reduce_sum(mixture * tf.math.log(tf.where(mixture > 0, mixture, tf.ones_like(mixture))), axis=-1)
-    return total, tf.reduce_mean(members, axis=-1)
+    return likelihood.nan_unless_tensor(valid, hits)

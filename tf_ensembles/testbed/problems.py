@@ -1,53 +1,37 @@
-"""The Neural Testbed: random classification problems whose truth is known, and exact scores for any predictive.
+"""The Neural Testbed's random classification problems, whose truth is known.
 
 A problem is a random 2-hidden-layer MLP (50, 50) with ReLU whose logits are divided by a temperature; inputs are
-`N(0, I_d)` and labels are drawn from the softmax. Because the truth is known, a predictive is scored by its KL from it.
-Section 5.1 and appendices A and C of the paper.
+`N(0, I_d)` and labels are drawn from the softmax. Section 5.1 and appendices A and C of the paper.
 
     problem = make_problem(input_dim=10, data_ratio=100, temperature=0.1, seed=0)
-    quality = evaluate(predictive, problem)
 
-Shapes: inputs `[batch, input_dim]`, labels `[batch]`, logits of a predictive `[batch, members, classes]`.
+Shapes: inputs `[batch, input_dim]`, labels `[batch]`.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import enum
-import functools
 import itertools
 import math
-import os
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import base, metrics
-from tf_ensembles.metrics import likelihood as member_logits
-
-Floats = NDArray[np.float64]
+from tf_ensembles import base
+from tf_ensembles.draws import Purpose
+from tf_ensembles.metrics import likelihood
+from tf_ensembles.metrics.likelihood import Floats
 
 INPUT_DIMS = (2, 10, 100)
 DATA_RATIOS = (1, 10, 100, 1000)
 TEMPERATURES = (0.01, 0.1, 0.5)
 HIDDEN_SIZES = (50, 50)
 
-# Above this many label counts per batch, an exact expectation costs more than it gains: labels are drawn instead.
-MAX_EXACT_COUNTS = 4000
-# Draws of the labels per batch where they are drawn.
-_NUM_DRAWS = 20
-# Inputs go to a predictive in pieces of this many: a large ensemble then answers in bounded memory.
-_PREDICT_ROWS = 2048
 
-# Streams of randomness of one problem. Flips have their own, so that they leave inputs and environment as they were.
-_ENVIRONMENT, _TRAIN, _FLIP, _TEST = range(4)
-
-
-class InputLaw(enum.Enum):
+class InputDistribution(enum.Enum):
     """What test inputs are drawn from. Training inputs are always Gaussian."""
 
     GAUSSIAN = "gaussian"  # N(0, I), as in training
@@ -55,8 +39,8 @@ class InputLaw(enum.Enum):
     WIDE = "wide"  # N(0, 4 I): mostly further out than training inputs
 
     @classmethod
-    def _missing_(cls, value: object) -> InputLaw:
-        raise ValueError(f"Expected inputs to be one of {[law.value for law in cls]}. Received: {value!r}")
+    def _missing_(cls, value: object) -> InputDistribution:
+        raise ValueError(f"Expected inputs to be one of {[one.value for one in cls]}. Received: {value!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +130,7 @@ class Environment:
 
     def log_probs(self, x: base.Array) -> Floats:
         """Returns `log P*(y | x)`, `[batch, classes]`."""
-        return _log_softmax(self.logits(x))
+        return likelihood.log_softmax(self.logits(x))
 
     def draw_labels(self, x: base.Array, random: np.random.Generator) -> NDArray[np.int32]:
         """Draws one label per input, `[batch]`."""
@@ -196,12 +180,12 @@ def make_problem(
         flip: training labels to corrupt; the truth that predictions are scored by stays clean.
     """
     setting = Setting(int(input_dim), float(data_ratio), float(temperature), int(num_classes), flip)
-    environment = _make_environment(setting, _generator(setting, seed, _ENVIRONMENT))
-    random = _generator(setting, seed, _TRAIN)
+    environment = _make_environment(setting, generator(setting, seed, Purpose.TESTBED_ENVIRONMENT))
+    random = generator(setting, seed, Purpose.TESTBED_TRAIN)
     x = random.standard_normal((setting.num_train, setting.input_dim), np.float32)
     y = environment.draw_labels(x, random)
     if flip is not None:
-        y = flip_labels(y, flip, _generator(setting, seed, _FLIP))
+        y = flip_labels(y, flip, generator(setting, seed, Purpose.TESTBED_FLIP))
     return Problem(setting, seed, environment, base.Data(x, y))
 
 
@@ -228,107 +212,17 @@ def flip_labels(y: NDArray[Any], flip: LabelFlip, random: np.random.Generator) -
 
 
 def uniform_agent(data: base.Data, prior_knowledge: base.PriorKnowledge) -> base.Predictive:
-    """The agent that calls every class equally likely: its score is what others are normalised by."""
+    """The agent that calls every class equally likely: its score is what others are normalized by."""
     return lambda x: np.zeros((len(x), 1, prior_knowledge.num_classes), np.float32)
 
 
-def evaluate(
-    predictive: base.Predictive,
-    problem: Problem,
-    *,
-    tau: int = 10,
-    kappa: int = 2,
-    num_batches: int = 1000,
-    inputs: InputLaw | str = InputLaw.GAUSSIAN,
-    seed: int = 0,
-    exact: bool | None = None,
-) -> base.Quality:
-    """Returns how far a predictive is from the truth: marginal KL and `KL^{tau,kappa}`, with their standard errors.
+def generator(setting: Setting, seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
+    """Returns the randomness of one purpose of a problem.
 
-    A batch draws kappa anchors, tau inputs from the anchors with replacement, and a label for **each** of the inputs
-    from the environment. `KL = E[log P*(y_1..tau) - log P_hat(y_1..tau)]`, `P_hat` the mean over all members of the
-    product over the tau points. A batch's likelihoods depend only on how often each (anchor, class) occurs, and the
-    expectation over these counts is taken exactly where they are few enough (286 for two classes at two anchors,
-    tau = 10): only the anchors are left to chance. The marginal KL is exact over labels at the same anchors.
-
-    Args:
-        predictive: inputs `[batch, input_dim]` to logits `[batch, members, classes]`.
-        problem: gives the test inputs and the truth. The same test inputs for every predictive, so that differences
-            between agents are less noisy than their scores.
-        tau: labels per joint prediction.
-        kappa: anchors per batch; 2 is the dyadic KL.
-        num_batches: how many batches to draw.
-        inputs: the law of the anchors, an `InputLaw` or its name.
-        seed: decides the test inputs, together with the problem.
-        exact: whether to sum over all label counts rather than draw some; `None` chooses by their number.
+    Settings have unrelated problems, but a flip changes nothing else.
     """
-    for name, value, least in (("tau", tau, 1), ("kappa", kappa, 1), ("num_batches", num_batches, 2)):
-        if value < least:
-            raise ValueError(f"Expected {name} >= {least}. Received: {value}")
-    random = _generator(problem.setting, problem.seed, _TEST, seed)
-    x = _draw_inputs(InputLaw(inputs), random, num_batches * kappa, problem.setting.input_dim)
-    labels = problem.environment.draw_labels(x, random)
-    logits = _predict(predictive, x, problem.setting.num_classes)
-    truth = problem.environment.log_probs(x)
-    marginal = np.sum(np.exp(truth) * (truth - _log_mixture(logits)), axis=-1)
-    joint = joint_kl(logits, truth, tau=tau, kappa=kappa, random=random, exact=exact)
-    return base.Quality(
-        kl_marginal=float(marginal.mean()),
-        kl_marginal_error=_standard_error(marginal),
-        kl_joint=float(joint.mean()),
-        kl_joint_error=_standard_error(joint),
-        accuracy=metrics.accuracy(logits, labels),
-        ece=metrics.ece(logits, labels),
-    )
-
-
-def joint_kl(
-    logits: base.Array,
-    true_log_probs: Floats,
-    *,
-    tau: int,
-    kappa: int,
-    random: np.random.Generator,
-    exact: bool | None = None,
-) -> Floats:
-    """Returns the joint KL of each batch given its anchors, `[batches]`; consecutive kappa rows are one batch.
-
-    Each of the tau points falls into cell (anchor a, class c) with probability `P*(c | x_a) / kappa`, so the counts
-    `n` are multinomial, `log P = sum n[a, c] log p[a, c]` and
-    `KL = sum_n Multinomial(n) * (log P*(n) - log mean_m P_m(n))`.
-
-    Args:
-        logits: `[batches * kappa, members, classes]`.
-        true_log_probs: `log P*(y | x)`, `[batches * kappa, classes]`.
-        tau: labels per joint prediction.
-        kappa: anchors per batch.
-        random: draws the counts where they are not summed over.
-        exact: as in `evaluate`.
-    """
-    _, members, classes = logits.shape
-    cells = kappa * classes
-    truth = true_log_probs.reshape(-1, cells)
-    num_counts = math.comb(tau + cells - 1, cells - 1)
-    if exact is None:
-        exact = num_counts <= MAX_EXACT_COUNTS
-    probs = np.exp(truth) / kappa
-    if exact:
-        counts = np.broadcast_to(_count_vectors(tau, cells), (len(truth), num_counts, cells))
-        weights = np.exp(_log_multinomial(tau, cells) + counts @ np.log(np.maximum(probs, 1e-300))[..., None])[..., 0]
-    else:
-        # Softmax sums to 1 up to rounding; NumPy is strict about it.
-        draws = random.multinomial(tau, probs / probs.sum(axis=-1, keepdims=True), size=(_NUM_DRAWS, len(probs)))
-        counts = draws.transpose(1, 0, 2).astype(np.float64)
-        weights = np.full(counts.shape[:2], 1.0 / _NUM_DRAWS)
-    members_first = _log_softmax(logits).reshape(-1, kappa, members, classes).transpose(0, 2, 1, 3)
-    agent = _log_joint(members_first.reshape(-1, members, cells), counts)
-    return np.sum(weights * ((counts @ truth[..., None])[..., 0] - agent), axis=-1)
-
-
-def _generator(setting: Setting, seed: int, *streams: int) -> np.random.Generator:
-    """A stream of randomness of one problem. Settings have unrelated problems, but a flip changes nothing else."""
-    numbers = np.array([setting.data_ratio, setting.temperature], np.float64).view(np.uint32)
-    entropy = (seed, setting.input_dim, setting.num_classes, *map(int, numbers), *streams)
+    ratios = np.array([setting.data_ratio, setting.temperature], np.float64).view(np.uint32)
+    entropy = (seed, setting.input_dim, setting.num_classes, *map(int, ratios), purpose.stream, *numbers)
     return np.random.default_rng(np.random.SeedSequence([value & 0xFFFFFFFF for value in entropy]))
 
 
@@ -349,84 +243,3 @@ def _truncated_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Fl
     while (outside := np.abs(values) > 2.0).any():
         values[outside] = random.standard_normal(np.count_nonzero(outside))
     return values
-
-
-def _draw_inputs(law: InputLaw, random: np.random.Generator, num: int, dim: int) -> NDArray[np.float32]:
-    draw: dict[InputLaw, Callable[[], NDArray[Any]]] = {
-        InputLaw.GAUSSIAN: lambda: random.standard_normal((num, dim)),
-        InputLaw.UNIFORM: lambda: random.uniform(-math.sqrt(3.0), math.sqrt(3.0), (num, dim)),
-        InputLaw.WIDE: lambda: 2.0 * random.standard_normal((num, dim)),
-    }
-    return draw[law]().astype(np.float32)
-
-
-def _predict(predictive: base.Predictive, x: NDArray[np.float32], num_classes: int) -> base.Array:
-    parts = [np.asarray(predictive(x[start : start + _PREDICT_ROWS])) for start in range(0, len(x), _PREDICT_ROWS)]
-    logits = np.concatenate(parts)
-    if logits.ndim != 3 or logits.shape[0] != len(x) or logits.shape[2] != num_classes:
-        raise ValueError(
-            f"Expected a predictive that returns logits [{len(x)}, members, {num_classes}]. Received: {logits.shape}"
-        )
-    return member_logits.check_logits(logits)
-
-
-def _log_softmax(logits: base.Array) -> Floats:
-    values = np.asarray(logits, np.float64)
-    values = values - values.max(axis=-1, keepdims=True)
-    return values - np.log(np.sum(np.exp(values), axis=-1, keepdims=True))
-
-
-def _log_mixture(logits: base.Array) -> Floats:
-    """Returns `log mean_m p_m(y | x)`, `[batch, classes]`, finite however unlikely the class."""
-    return member_logits.log_mean_exp(_log_softmax(logits).swapaxes(1, 2))
-
-
-@functools.lru_cache(maxsize=16)
-def _count_vectors(tau: int, cells: int) -> Floats:
-    """Returns every way to put tau points into the cells, `[ways, cells]`."""
-    # Stars and bars: the counts are the gaps between cells - 1 bars among tau + cells - 1 places.
-    bars = np.array(list(itertools.combinations(range(tau + cells - 1), cells - 1)), np.int64)
-    bars = bars.reshape(math.comb(tau + cells - 1, cells - 1), cells - 1)
-    return (np.diff(bars, axis=1, prepend=-1, append=tau + cells - 1) - 1).astype(np.float64)
-
-
-@functools.lru_cache(maxsize=16)
-def _log_multinomial(tau: int, cells: int) -> Floats:
-    """Returns the log multinomial coefficient of each count vector, `[ways, 1]`."""
-    log_factorial = np.array([math.lgamma(count + 1) for count in range(tau + 1)])
-    counts = _count_vectors(tau, cells).astype(np.int64)
-    return (log_factorial[tau] - log_factorial[counts].sum(axis=1))[:, None]
-
-
-def _log_joint(log_probs: Floats, counts: Floats) -> Floats:
-    """Returns `log mean_m exp(sum_cells n log p_m)`, `[batches, counts]`, in bounded memory.
-
-    Args:
-        log_probs: `[batches, members, cells]`.
-        counts: `[batches, counts, cells]`.
-    """
-    batches, members, _ = log_probs.shape
-    result = np.empty(counts.shape[:2])
-    # Slices of members and of batches: a likelihood per (batch, member, count) never exists all at once.
-    member_step = max(1, member_logits.SLICE_ELEMENTS // counts.shape[1])
-    step = max(1, member_step // members)
-
-    def fill(start: int) -> None:
-        rows = slice(start, start + step)
-        total = np.full(result[rows].shape, -np.inf)
-        for first in range(0, members, member_step):
-            part = log_probs[rows, first : first + member_step] @ counts[rows].swapaxes(1, 2)
-            largest = part.max(axis=1)
-            part -= largest[:, None]
-            np.exp(part, out=part)
-            total = np.logaddexp(total, largest + np.log(part.sum(axis=1)))
-        result[rows] = total - math.log(members)
-
-    # NumPy releases the interpreter lock; every slice is computed alike whoever computes it.
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, range(0, batches, step)))
-    return result
-
-
-def _standard_error(values: Floats) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values)))

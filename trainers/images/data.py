@@ -19,12 +19,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import bootstrap
-
-# Draws come from the generator of bootstrap weights, under member numbers that no ensemble reaches. So the labels that
-# are noisy say nothing about the examples that a member sees, even when both have the same seed.
-_NOISE = 2**31
-_FIRST_EPOCH = 2**31 + 1
+from tf_ensembles import draws
 
 _PADDING = 4  # pixels on each side, of which a random window is cut
 
@@ -197,9 +192,9 @@ class LabelNoise:
             raise ValueError(
                 f"Expected classes in [0, {data.num_classes}). Received: sources {sources}, targets {targets}"
             )
-        draws = bootstrap.uniform(self.seed, data.ids, [_NOISE], num_streams=2)[:, 0].numpy()
-        moved = (draws[:, 0] < self.fraction) & np.isin(data.labels, sources)
-        where = np.asarray(targets, np.int32)[(draws[:, 1].astype(np.float64) * len(targets)).astype(np.int64)]
+        uniform = draws.uniform(self.seed, data.ids, [0], 2, draws.Purpose.LABEL_NOISE)[:, 0].numpy()
+        moved = (uniform[:, 0] < self.fraction) & np.isin(data.labels, sources)
+        where = np.asarray(targets, np.int32)[(uniform[:, 1].astype(np.float64) * len(targets)).astype(np.int64)]
         return dataclasses.replace(data, labels=np.where(moved, where, data.labels).astype(np.int32))
 
 
@@ -218,7 +213,7 @@ def standardize(data: ImageData, images: Any) -> Any:
 
 def _draws(seed: Any, epoch: Any, ids: Any) -> tf.Tensor:
     """One draw for the order and three for the augmentation per (seed, epoch, id), `[n, 4]`."""
-    return bootstrap.uniform(seed, ids, [_FIRST_EPOCH + tf.cast(epoch, tf.int64)], num_streams=4)[:, 0]
+    return draws.uniform(seed, ids, [tf.cast(epoch, tf.int64)], 4, draws.Purpose.IMAGE_EPOCH)[:, 0]
 
 
 @functools.cache
@@ -249,11 +244,11 @@ def augment_images(images: tf.Tensor, ids: tf.Tensor, *, seed: Any, epoch: Any) 
         seed: an integer, or a scalar tensor.
         epoch: likewise.
     """
-    draws = _draws(seed, epoch, ids)[:, 1:]
+    uniform = _draws(seed, epoch, ids)[:, 1:]
     height, width = images.shape[1], images.shape[2]
-    offsets = tf.cast(draws[:, :2] * (2 * _PADDING + 1), tf.int32)
+    offsets = tf.cast(uniform[:, :2] * (2 * _PADDING + 1), tf.int32)
     rows = offsets[:, :1] + tf.range(height)
     columns = tf.range(width)[None]
-    columns = offsets[:, 1:] + tf.where(draws[:, 2:] < 0.5, columns, width - 1 - columns)
+    columns = offsets[:, 1:] + tf.where(uniform[:, 2:] < 0.5, columns, width - 1 - columns)
     padded = tf.pad(images, [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
     return tf.gather(tf.gather(padded, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)

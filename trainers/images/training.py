@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tf_ensembles import bootstrap
+from tf_ensembles import bootstrap, draws
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
 from trainers.images import store as member_store
@@ -31,9 +31,6 @@ from trainers.images.data import ImageData
 CHECKPOINT_SECONDS = 20.0
 # Steps per call of the graph are chosen for calls of about this many seconds; results do not depend on them.
 _CALL_SECONDS = 1.0
-# Priors must not repeat the draws that start the members; tfe.Ensemble has the same offset.
-_PRIOR_SEED = 0x5EED_0001
-_ORDER_STREAM = 1
 
 
 def train(
@@ -98,10 +95,11 @@ class Training:
         self.engine = member_engine.get_engine(member_engine.make_shape(config, data), strategy)
         self.engine.start(config.seed, config.member)
         if config.prior_scale:
-            self.engine.prior.start(config.seed + _PRIOR_SEED, config.member)
+            self.engine.prior.start(draws.key(config.seed, draws.Purpose.PRIOR), config.member)
         self._step = 0
         self._last_losses = np.zeros(0, np.float32)  # of the epoch under way or just completed
-        entropy = np.random.SeedSequence([config.seed, config.member, _ORDER_STREAM]).generate_state(1, np.uint64)
+        words = [config.seed, config.member, draws.Purpose.IMAGE_ORDER_SEED.stream]
+        entropy = np.random.SeedSequence(words).generate_state(1, np.uint64)
         self._order_seed = int(entropy[0] >> np.uint64(1))
         self._known_order = -1, np.zeros(0, np.int64)  # an epoch and its order
         self._fingerprint = np.frombuffer(_fingerprint(data), np.uint8)

@@ -15,7 +15,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap as bootstraps
+from tf_ensembles import draws, machine
 from trainers.mlp import graph as compiled_graph
 from trainers.mlp.graph import Network as Network
 
@@ -34,10 +34,6 @@ BLOCK_MEMBERS = 25
 # Small ensembles are cut further, so that several cores have work, but not into smaller blocks than this.
 _MIN_BLOCK_MEMBERS = 5
 _MIN_BLOCKS = 4
-
-# Example ids are >= 0; what else is drawn per member uses negative ids, a range for each purpose.
-_RANGE = 2**40
-_INIT, _PRIOR, _ORDER = 1, 2, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +78,6 @@ class Trained:
         return logits
 
 
-def usable_cores() -> int:
-    """The number of cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def flatten(x: NDArray[Any]) -> Floats:
     """Returns inputs `[batch, ...]` as float32 `[batch, inputs]`."""
     return np.ascontiguousarray(np.asarray(x, np.float32).reshape(len(x), -1))
@@ -100,14 +91,14 @@ def init_kernels(network: Network, groups: Sequence[Group], seed: int, *, prior:
     """
     members = np.concatenate([np.arange(group.num_members) for group in groups])
     random_bias = np.concatenate([np.full(group.num_members, prior or group.random_bias) for group in groups])
-    first_id = -_RANGE * (_PRIOR if prior else _INIT)
+    purpose, first_id = draws.Purpose.MLP_PRIOR if prior else draws.Purpose.MLP_WEIGHTS, 0
     kernels = []
     for layer, (size_out, size_in) in enumerate(network.kernel_shapes):
         last = layer == len(network.kernel_shapes) - 1
         units = size_out if last else size_out - 1
         ids = np.arange(first_id, first_id + units * size_in)
         first_id += units * size_in
-        uniform = bootstraps.uniform(seed, ids, members)[..., 0].numpy()
+        uniform = draws.uniform(seed, ids, members, purpose=purpose)[..., 0].numpy()
         values = _truncated_normal(uniform).T.reshape(len(members), units, size_in) / np.float32(math.sqrt(size_in - 1))
         keep_bias = random_bias if layer == 0 else np.zeros(len(members), bool)
         values[:, :, -1] *= keep_bias[:, None]
@@ -133,9 +124,9 @@ def draw_order(num_examples: int, num_draws: int, seed: int) -> NDArray[np.int32
 def _order_graph() -> Any:
     @tf.function(autograph=False)
     def order(num_examples: tf.Tensor, num_draws: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        ids = tf.range(tf.cast(num_examples, tf.int64)) - _RANGE * _ORDER
+        ids = tf.range(tf.cast(num_examples, tf.int64))
         epochs = tf.range(tf.math.floordiv(num_draws - 1, num_examples) + 1)
-        keys = tf.transpose(bootstraps.uniform(seed, ids, epochs)[..., 0])
+        keys = tf.transpose(draws.uniform(seed, ids, epochs, purpose=draws.Purpose.MLP_ORDER)[..., 0])
         return tf.reshape(tf.argsort(keys, axis=-1, stable=True), [-1])[:num_draws]
 
     return order
@@ -175,7 +166,7 @@ def train(
     ids, order = _reading(len(inputs), schedule, batch, order)
     sizes = [group.num_members for group in groups]
     blocks = _blocks(sum(sizes))
-    workers = min(num_workers or usable_cores(), len(blocks))
+    workers = min(num_workers or machine.usable_cores(), len(blocks))
     start = init_kernels(network, groups, schedule.seed)
     has_prior = any(group.prior_scale for group in groups)
     priors = init_kernels(network, groups, schedule.seed, prior=True) if has_prior else None

@@ -48,11 +48,6 @@ class Engine(Protocol):
         """Ends all workers, busy or not."""
 
 
-def usable_cores() -> int:
-    """The number of cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
     """Children start with these signals blocked, until they have said what to do with them."""
@@ -108,7 +103,9 @@ class LocalEngine:
 
     def __init__(self, num_workers: int | None = None):
         """Prepares as many workers as there are usable cores, or as given; they start with their first units."""
-        self.num_slots = _check_workers(num_workers) or usable_cores()
+        from tf_ensembles import machine
+
+        self.num_slots = _check_workers(num_workers) or machine.usable_cores()
         self._workers: dict[int, _Worker] = {}
 
     def submit(self, slot: int, message: dict[str, Any]) -> None:
@@ -149,6 +146,8 @@ class RayEngine:
             # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
             # the variable when it is imported.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        from tf_ensembles import machine
+
         try:
             import ray
         except ImportError:
@@ -159,7 +158,7 @@ class RayEngine:
             # Workers of our own Ray see what this process sees; a cluster has its own installation.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
             ray.init(
-                num_cpus=num_workers or usable_cores(),
+                num_cpus=num_workers or machine.usable_cores(),
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
                 log_to_driver=False,

@@ -144,9 +144,11 @@ class Sweep:
         )
         self._engine: sweep_engines.Engine | None = None
         self._show = show
+        from tf_ensembles import machine
+
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
-        workers = num_workers or sweep_engines.usable_cores()
+        workers = num_workers or machine.usable_cores()
         self.store = sweep_store.Store(folder, {"engine": name, "workers": workers, "started": now})
 
     def execute(self, runs: Sequence[Run], *, retry_failed: bool = False, time_limit: float | None = None) -> Report:

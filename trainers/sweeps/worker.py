@@ -8,10 +8,8 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib
-import importlib.metadata
 import json
 import os
-import pathlib
 import platform
 import signal
 import sys
@@ -91,24 +89,12 @@ def _outcome(run_hash: str, seconds: float, **content: Any) -> Outcome:
 @functools.cache
 def _facts() -> dict[str, Any]:
     """Package versions and the machine: the same for all runs of this process."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    machine = {"host": platform.node(), "system": platform.platform(), "cpu": _cpu_name(), "cores": cores}
-    return {"versions": versions, "machine": machine}
+    from tf_ensembles import machine
 
-
-def _cpu_name() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    installed = {package: version for package, version in machine.versions(_PACKAGES).items() if version}
+    here: dict[str, Any] = {"host": platform.node(), "system": platform.platform()}
+    here |= {"cpu": machine.cpu_name(), "cores": machine.usable_cores()}
+    return {"versions": {"python": platform.python_version(), **installed}, "machine": here}
 
 
 @functools.cache

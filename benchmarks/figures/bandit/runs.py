@@ -85,7 +85,7 @@ def make_marks(horizon: int, extra: Sequence[int] = ()) -> list[int]:
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """Runs one agent on one part; returns `regret_T` and the mean square `square_T` over its problems for marks T."""
-    from bandit_env import parameters, rollout
+    from bandit_env import rollout, thompson
 
     marks = make_marks(config["horizon"], config["horizons"])
     result = rollout.run_bandit(
@@ -97,7 +97,7 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
         config["s0"],
         config["seed"],
         num_members=config["members"],
-        parameters=parameters.AgentParameters(**config["parameters"]),
+        parameters=thompson.AgentParameters(**config["parameters"]),
         marks=marks,
         first_problem=config["first_problem"],
     )

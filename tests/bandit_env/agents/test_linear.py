@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import bandit_env
-from bandit_env import parameters, problems
+from bandit_env import problems, thompson
 from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
 
 lin_ucb_agent = Lazy("tf_agents.bandits.agents.lin_ucb_agent")
@@ -51,7 +51,7 @@ class Loop:
 
 
 @pytest.mark.parametrize(
-    ("agent", "num_members"), [*((agent, None) for agent in parameters.AGENT_NAMES), ("ensemble-bp", 5)]
+    ("agent", "num_members"), [*((agent, None) for agent in thompson.AGENT_NAMES), ("ensemble-bp", 5)]
 )
 def test_the_driver_makes_the_rollout_s_decisions(agent, num_members):
     loop = Loop(40, agent, num_members, seed=3)
@@ -74,7 +74,7 @@ def test_driver_and_rollout_agree_in_distribution():
 
 
 @pytest.mark.parametrize("num_members", [None, 3])
-def test_late_partial_and_shuffled_experience_gives_the_same_law(num_members):
+def test_late_partial_and_shuffled_experience_gives_the_same_distribution(num_members):
     loop = Loop(4, num_members=num_members, learn=False)
     loop.run(6)  # six decisions per problem before any reward is known
     rows = [trajectory_row(traj, j) for traj, j in itertools.product(loop.seen, range(4))]
@@ -115,7 +115,7 @@ def test_one_problem_takes_batches_of_any_size_from_a_replay_buffer():
 
 @pytest.mark.parametrize("name", ["LinearUCB", "LinearThompsonSampling"])
 def test_tf_agents_own_agents_run_unchanged(name):
-    env = bandit_env.HeteroscedasticLinearBandit(1, seed=5, noise_law=problems.constant_noise(0.01))
+    env = bandit_env.HeteroscedasticLinearBandit(1, seed=5, noise=problems.constant_noise(0.01))
     homes = {"LinearUCB": lin_ucb_agent, "LinearThompsonSampling": linear_thompson_sampling_agent}
     kind = getattr(homes[name], f"{name}Agent")
     agent = kind(env.time_step_spec(), env.action_spec(), accepts_per_arm_features=True, dtype=tf.float32)
@@ -161,7 +161,8 @@ def test_a_restored_run_forgets_what_came_after_its_checkpoint(tmp_path):
 RUNNER = """
 import os, signal, sys
 import numpy as np
-from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit, driver
+from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
+from bandit_env.agents import driver
 
 folder, die_after = sys.argv[1], int(sys.argv[2])
 env = HeteroscedasticLinearBandit(30, seed=9)
@@ -258,7 +259,7 @@ def test_bad_environments_are_named():
         ({"num_actions": 0}, "num_actions >= 1"),
         ({"dim": 0}, "dim >= 1"),
         ({"prior_scale": 0.0}, "prior_scale > 0"),
-        ({"noise_law": lambda x, u: -tf.ones(tf.shape(x)[:2])}, "noise variances > 0"),
+        ({"noise": lambda x, u: -tf.ones(tf.shape(x)[:2])}, "noise variances > 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             bandit_env.HeteroscedasticLinearBandit(**{"num_problems": 2, "num_actions": 3, "dim": 2, **change})

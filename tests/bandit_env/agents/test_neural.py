@@ -63,7 +63,7 @@ def pick(data, rows):
 
 
 def make_linear(seed=3):
-    env = bandit_env.HeteroscedasticLinearBandit(1, num_actions=5, seed=seed, noise_law=problems.constant_noise(0.01))
+    env = bandit_env.HeteroscedasticLinearBandit(1, num_actions=5, seed=seed, noise=problems.constant_noise(0.01))
     return env, bandit_env.NeuralThompsonAgent(env.time_step_spec(), env.action_spec(), make_ensemble(2))
 
 

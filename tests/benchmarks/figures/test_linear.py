@@ -46,7 +46,8 @@ def test_sweep_row_equals_the_functions_it_is_made_of():
     row = next(r for r in experiment._sweep_rows(3, 20, 10.0, 0.0, 50, seed=4) if r["agent"] == "ensemble-p-weighted")
     setting = linear_problems.make_setting(3, 20, 10.0, 0.0, seed=4)
     problems = linear_problems.sample_problems(setting, 50, seed=4 * 1_000_003)
-    kls = linear.kl(problems.posterior(), problems.law("ensemble-p-weighted", 1.0 + 20.0)).numpy()  # mean gamma is 1
+    members = problems.distribution("ensemble-p-weighted", 1.0 + 20.0)  # mean gamma is 1
+    kls = linear.kl(problems.posterior(), members).numpy()
     assert row["kl"] == pytest.approx(kls.mean(), rel=1e-10)
     assert row["kl_high"] - row["kl_low"] == pytest.approx(2 * 1.96 * kls.std(ddof=1) / np.sqrt(50), rel=1e-10)
     assert row["setting"] == "linear/d3-t20-c10-h0"
@@ -67,7 +68,7 @@ def test_joint_tables(tables):
 def test_members_sampled_in_parts_follow_the_law():
     problems = linear_problems.sample_problems(linear_problems.make_setting(2, 1000), 3, seed=0)
     members = experiment.sample_in_parts(problems, "ensemble-bp", None, 4000, seed=0)  # one problem at a time
-    law = problems.law("ensemble-bp")
+    law = problems.distribution("ensemble-bp")
     error = np.sqrt(np.diagonal(law.cov, axis1=1, axis2=2) / 4000)
     assert members.shape == (3, 4000, 2)
     assert np.all(np.abs(members.mean(axis=1) - law.mean) < 4.5 * error)

@@ -317,7 +317,7 @@ def test_what_users_get_wrong():
     fail("sizes between 1 and num_members=5", num_members=5, sizes=(1, 6))
     fail("tau >= 1", tau=0)
     fail("epochs >= 1", epochs=0)
-    fail("bootstrap to be a law", bootstrap=0.5)
+    fail("bootstrap such as", bootstrap=0.5)
     fail("noise_std, the noise of the targets", loss="mse")
     fail("noise_std for a regression only", noise_std=1.0)
     fail("noise_std > 0", loss="mse", noise_std=-1.0)

@@ -47,7 +47,7 @@ def _perturbed_loss(theta, x, targets, weight, regularizer, anchor):
     return 0.5 * np.sum(weight * residual**2) + 0.5 * regularizer * np.sum((theta - anchor) ** 2)
 
 
-def test_posterior_conditions_the_joint_normal_law():
+def test_posterior_conditions_the_joint_normal_distribution():
     # An independent route: theta and y are jointly normal, cov(theta, y) = s0^2 X', cov(y) = s0^2 X X' + D.
     p = _problems()
     x, y, noise = p.x.numpy(), p.y.numpy(), p.noise_variance.numpy()
@@ -64,26 +64,26 @@ def test_posterior_without_data_is_the_prior():
     np.testing.assert_allclose(result.cov, np.array([0.5, 2.0])[:, None, None] * np.eye(3), rtol=1e-15)
 
 
-def test_ensemble_law_is_the_linear_image_of_its_perturbations():
+def test_ensemble_distribution_is_the_linear_image_of_its_perturbations():
     p = _problems()
     rng = np.random.default_rng(3)
     weight, bootstrap = rng.uniform(0.2, 2.0, (2, 6, 12))
     regularizer, prior = rng.uniform(0.2, 2.0, (2, 6))
-    law = linear.ensemble_law(p.x, p.y, weight, regularizer, prior, bootstrap)
+    dist = linear.ensemble_distribution(p.x, p.y, weight, regularizer, prior, bootstrap)
     for i, x in enumerate(p.x.numpy()):
         inverse = np.linalg.inv((x.T * weight[i]) @ x + regularizer[i] * np.eye(3))
         jacobian = np.hstack([inverse @ (x.T * weight[i]), regularizer[i] * inverse])  # of theta in (z, anchor)
         variances = np.concatenate([bootstrap[i], np.full(3, prior[i])])
-        np.testing.assert_allclose(law.mean[i], jacobian[:, :12] @ p.y[i].numpy(), atol=1e-12)
-        np.testing.assert_allclose(law.cov[i], (jacobian * variances) @ jacobian.T, rtol=1e-10)
-        np.testing.assert_allclose(law.scale[i] @ tf.transpose(law.scale[i]), law.cov[i], rtol=1e-12)
+        np.testing.assert_allclose(dist.mean[i], jacobian[:, :12] @ p.y[i].numpy(), atol=1e-12)
+        np.testing.assert_allclose(dist.cov[i], (jacobian * variances) @ jacobian.T, rtol=1e-10)
+        np.testing.assert_allclose(dist.scale[i] @ tf.transpose(dist.scale[i]), dist.cov[i], rtol=1e-12)
 
 
 def test_arguments_broadcast_and_problems_are_independent():
     p = _problems()
-    batched = linear.ensemble_law(p.x, p.y, 0.5, 1.5, 2.0, np.linspace(0.1, 1.0, 12))
+    batched = linear.ensemble_distribution(p.x, p.y, 0.5, 1.5, 2.0, np.linspace(0.1, 1.0, 12))
     for i in range(6):
-        alone = linear.ensemble_law(p.x[i], p.y[i], 0.5, 1.5, 2.0, np.linspace(0.1, 1.0, 12))
+        alone = linear.ensemble_distribution(p.x[i], p.y[i], 0.5, 1.5, 2.0, np.linspace(0.1, 1.0, 12))
         np.testing.assert_allclose(batched.mean[i], alone.mean, rtol=1e-13)
         np.testing.assert_allclose(batched.cov[i], alone.cov, rtol=1e-13)
     nested = linear.posterior(
@@ -93,15 +93,15 @@ def test_arguments_broadcast_and_problems_are_independent():
 
 
 def test_python_numbers_keep_double_precision():
-    law = linear.posterior(np.zeros((0, 1)), np.zeros(0), 1.0, 0.1)
-    assert float(law.cov[0, 0]) == pytest.approx(0.1, rel=1e-15)
+    dist = linear.posterior(np.zeros((0, 1)), np.zeros(0), 1.0, 0.1)
+    assert float(dist.cov[0, 0]) == pytest.approx(0.1, rel=1e-15)
 
 
-def test_minimise_has_zero_gradient_and_no_lower_neighbour():
+def test_minimize_has_zero_gradient_and_no_lower_neighbor():
     rng = np.random.default_rng(1)
     x, targets, anchors = rng.normal(size=(7, 2)), rng.normal(size=(4, 7)), rng.normal(size=(4, 2))
     weight = rng.uniform(0.1, 3.0, 7)
-    members = linear.minimise(x, targets, weight, 0.3, anchors).numpy()
+    members = linear.minimize(x, targets, weight, 0.3, anchors).numpy()
     for m, theta in enumerate(members):
         gradient = x.T @ (weight * (x @ theta - targets[m])) + 0.3 * (theta - anchors[m])
         np.testing.assert_allclose(gradient, 0.0, atol=1e-13)
@@ -113,17 +113,17 @@ def test_minimise_has_zero_gradient_and_no_lower_neighbour():
 def test_sampled_members_follow_the_closed_form():
     p = _problems(num_problems=2, num_data=30, dim=5)
     loss = linear.agent_parameters("ensemble-bp", p.noise_variance, 1.0).arguments()
-    law, count = linear.ensemble_law(p.x, p.y, *loss), 100_000
+    dist, count = linear.ensemble_distribution(p.x, p.y, *loss), 100_000
     members = linear.sample_members(p.x, p.y, *loss, num_members=count, seed=7)
     fitted = linear.fit(members)
-    variance = tf.linalg.diag_part(law.cov).numpy()
+    variance = tf.linalg.diag_part(dist.cov).numpy()
     # Standard errors of a normal sample's mean and covariance: sqrt(v_i / M) and sqrt((v_i v_j + c_ij^2) / M).
     mean_error = np.sqrt(variance / count)
-    cov_error = np.sqrt((variance[:, :, None] * variance[:, None, :] + law.cov.numpy() ** 2) / count)
-    assert np.all(np.abs(fitted.mean - law.mean) < 4.5 * mean_error)
-    assert np.all(np.abs(fitted.cov - law.cov) < 4.5 * cov_error)
+    cov_error = np.sqrt((variance[:, :, None] * variance[:, None, :] + dist.cov.numpy() ** 2) / count)
+    assert np.all(np.abs(fitted.mean - dist.mean) < 4.5 * mean_error)
+    assert np.all(np.abs(fitted.cov - dist.cov) < 4.5 * cov_error)
     # Not suspiciously close either: the members must really scatter.
-    assert np.abs((fitted.mean - law.mean) / mean_error).max() > 0.1
+    assert np.abs((fitted.mean - dist.mean) / mean_error).max() > 0.1
 
 
 def test_sample_members_by_seed():
@@ -146,8 +146,8 @@ def test_kl_matches_extended_precision():
 
 @pytest.mark.parametrize("condition", [1e4, 1e10])
 def test_kl_of_ill_conditioned_covariances(condition):
-    # Both laws share a rotated basis, so the KL is a sum over eigenvalues. float64 holds the smallest eigenvalue of
-    # such a matrix only to d * eps * condition, and the KL follows it.
+    # Both distributions share a rotated basis, so the KL is a sum over eigenvalues. float64 holds the smallest
+    # eigenvalue of such a matrix only to d * eps * condition, and the KL follows it.
     dim = 6
     basis = _orthogonal(dim, 4)
     p_values, q_values = np.geomspace(1.0, 1.0 / condition, dim), np.geomspace(2.0, 3.0 / condition, dim)
@@ -158,7 +158,7 @@ def test_kl_of_ill_conditioned_covariances(condition):
 
 
 @pytest.mark.parametrize("condition", [1e2, 1e6, 1e10])
-def test_law_stays_accurate_where_its_covariance_squares_the_condition_number(condition):
+def test_distribution_stays_accurate_where_its_covariance_squares_the_condition_number(condition):
     # Ensemble-p has Sigma_hat = eta Sigma^2: at a precision of condition 1e10 it is beyond any float64 covariance.
     dim = 5
     values = np.geomspace(1.0, condition, dim)  # of the posterior precision
@@ -166,21 +166,23 @@ def test_law_stays_accurate_where_its_covariance_squares_the_condition_number(co
     x = (_orthogonal(dim, 5) * np.sqrt(values - 1.0)).T  # X'X = Q diag(values - 1) Q'
     y = np.ones(dim)
     p = linear.posterior(x, y, 1.0, 1.0)
-    law = linear.ensemble_law(x, y, *linear.agent_parameters("ensemble-p-weighted", 1.0, 1.0, eta).arguments())
+    dist = linear.ensemble_distribution(
+        x, y, *linear.agent_parameters("ensemble-p-weighted", 1.0, 1.0, eta).arguments()
+    )
     expected = 0.5 * np.sum(np.log(eta) - np.log(values) - 1.0 + values / eta)
     # The sums over the data hold the smallest eigenvalue to eps * condition; d of them enter the KL.
-    assert float(linear.kl(p, law)) == pytest.approx(expected, abs=max(dim * 2.2e-16 * condition, 1e-13))
-    bootstrapped = linear.ensemble_law(x, y, *linear.agent_parameters("ensemble-bp", 1.0, 1.0).arguments())
+    assert float(linear.kl(p, dist)) == pytest.approx(expected, abs=max(dim * 2.2e-16 * condition, 1e-13))
+    bootstrapped = linear.ensemble_distribution(x, y, *linear.agent_parameters("ensemble-bp", 1.0, 1.0).arguments())
     assert abs(float(linear.kl(p, bootstrapped))) < 1e-10
 
 
-def test_degenerate_laws_are_infinite_one_problem_at_a_time():
+def test_degenerate_distributions_are_infinite_one_problem_at_a_time():
     p = _problems()
     prior = np.array([1.0, 0.0, 2.0, 0.0, 1.0, 0.5])  # no prior, no bootstrap: a point
-    law = linear.ensemble_law(p.x, p.y, 1.0 / p.noise_variance, 1.0, prior, 0.0)
-    value = linear.kl(p.posterior(), law).numpy()
+    dist = linear.ensemble_distribution(p.x, p.y, 1.0 / p.noise_variance, 1.0, prior, 0.0)
+    value = linear.kl(p.posterior(), dist).numpy()
     np.testing.assert_array_equal(np.isinf(value), prior == 0.0)
-    alone = linear.ensemble_law(p.x[2], p.y[2], 1.0 / p.noise_variance[2], 1.0, 2.0, 0.0)
+    alone = linear.ensemble_distribution(p.x[2], p.y[2], 1.0 / p.noise_variance[2], 1.0, 2.0, 0.0)
     post = p.posterior()
     expected = linear.kl(linear.Gaussian(post.mean[2], post.cov[2], post.scale[2], post.regular[2]), alone)
     assert value[2] == pytest.approx(float(expected), rel=1e-13)
@@ -191,12 +193,14 @@ def test_bootstrap_without_prior_is_degenerate_below_full_rank():
     x, y = np.random.default_rng(0).normal(size=(2, 5, 4)), np.ones((2, 5))
     x[1, :, 3] = x[1, :, 0]  # collinear inputs: the members of problem 1 scatter in three directions only
     post = linear.posterior(x, y, 1.0, 1.0)
-    law = linear.ensemble_law(x, y, 1.0, 1.0, 0.0, 1.0)
-    np.testing.assert_array_equal(law.regular, [True, False])
-    np.testing.assert_array_equal(np.isfinite(linear.kl(post, law)), [True, False])
+    dist = linear.ensemble_distribution(x, y, 1.0, 1.0, 0.0, 1.0)
+    np.testing.assert_array_equal(dist.regular, [True, False])
+    np.testing.assert_array_equal(np.isfinite(linear.kl(post, dist)), [True, False])
     # The factor still reproduces the singular covariance, so that it can be sampled from.
     inverse = np.linalg.inv(x[1].T @ x[1] + np.eye(4))
-    np.testing.assert_allclose(law.scale[1] @ tf.transpose(law.scale[1]), inverse @ x[1].T @ x[1] @ inverse, atol=1e-14)
+    np.testing.assert_allclose(
+        dist.scale[1] @ tf.transpose(dist.scale[1]), inverse @ x[1].T @ x[1] @ inverse, atol=1e-14
+    )
 
 
 def test_singular_covariances_made_by_hand_are_infinite():
@@ -223,9 +227,9 @@ def test_functions_agree_inside_a_graph_with_unknown_shapes(agent):
 
     def compute(x, y, noise):
         loss = linear.agent_parameters(agent, noise, 1.0).arguments()
-        law = linear.ensemble_law(x, y, *loss)
+        dist = linear.ensemble_distribution(x, y, *loss)
         members = linear.sample_members(x, y, *loss, num_members=3, seed=0)
-        return linear.kl(linear.posterior(x, y, noise, 1.0), law), law.mean, law.scale, members
+        return linear.kl(linear.posterior(x, y, noise, 1.0), dist), dist.mean, dist.scale, members
 
     unknown = [tf.TensorSpec([None] * rank, tf.float64) for rank in (3, 2, 2)]
     graph = tf.function(compute, input_signature=unknown)
@@ -233,7 +237,7 @@ def test_functions_agree_inside_a_graph_with_unknown_shapes(agent):
         np.testing.assert_allclose(eager, traced, rtol=1e-12, atol=1e-14)
 
 
-def test_law_from_running_sums_equals_the_law_from_data():
+def test_running_sums_give_the_distribution_of_the_data():
     p = _problems()
     loss = linear.agent_parameters("ensemble-bp", p.noise_variance, 1.0)
     precision = np.broadcast_to(np.eye(3), (6, 3, 3)).copy()
@@ -243,9 +247,9 @@ def test_law_from_running_sums_equals_the_law_from_data():
         precision += weight[..., None] * x[:, :, None] * x[:, None, :]
         spread += weight[..., None] * x[:, :, None] * x[:, None, :]  # nu^2 sigma^2 = nu
         target += weight * x * p.y[:, t, None].numpy()
-    whole = linear.ensemble_law(p.x, p.y, *loss.arguments())
+    whole = linear.ensemble_distribution(p.x, p.y, *loss.arguments())
     for floor in (None, tf.ones(6, tf.float64)):
-        running = linear.law_from_sums(*map(tf.constant, (precision, target, spread)), floor)
+        running = linear.distribution_from_sums(*map(tf.constant, (precision, target, spread)), floor)
         np.testing.assert_allclose(running.mean, whole.mean, rtol=1e-10)
         np.testing.assert_allclose(running.cov, whole.cov, rtol=1e-10, atol=1e-14)
 
@@ -292,14 +296,14 @@ NAN = np.where(np.arange(3) == 1, np.nan, 1.0) * np.ones((2, 3))
         (lambda: linear.posterior(X, Y, NAN, 1.0), "finite noise_variance > 0. Received: nan"),
         (lambda: linear.posterior(X * 1e200, Y, 1.0, 1.0), "overflow"),
         (lambda: linear.posterior("abc", Y, 1.0, 1.0), "x to be an array of numbers"),
-        (lambda: linear.ensemble_law(X, Y, -1.0, 1.0, 1.0, 1.0), "weight >= 0"),
-        (lambda: linear.ensemble_law(X, Y, 1.0, -1.0, 1.0, 1.0), "regularizer >= 0"),
-        (lambda: linear.ensemble_law(X, Y, 1.0, 1.0, -1.0, 1.0), "prior_variance >= 0"),
-        (lambda: linear.ensemble_law(X, Y, 1.0, 1.0, 1.0, -1.0), "bootstrap_variance >= 0"),
-        (lambda: linear.ensemble_law(X, Y, 1.0, 0.0, 1.0, 1.0), "one minimiser"),
+        (lambda: linear.ensemble_distribution(X, Y, -1.0, 1.0, 1.0, 1.0), "weight >= 0"),
+        (lambda: linear.ensemble_distribution(X, Y, 1.0, -1.0, 1.0, 1.0), "regularizer >= 0"),
+        (lambda: linear.ensemble_distribution(X, Y, 1.0, 1.0, -1.0, 1.0), "prior_variance >= 0"),
+        (lambda: linear.ensemble_distribution(X, Y, 1.0, 1.0, 1.0, -1.0), "bootstrap_variance >= 0"),
+        (lambda: linear.ensemble_distribution(X, Y, 1.0, 0.0, 1.0, 1.0), "one minimizer"),
         (lambda: linear.sample_members(X, Y, 1.0, 1.0, 1.0, 1.0, num_members=0, seed=0), "num_members >= 1"),
-        (lambda: linear.minimise(X, Y, 1.0, 1.0, np.ones((2, 2))), "targets of shape"),
-        (lambda: linear.minimise(X, Y[:, None], 1.0, 1.0, np.ones((2, 2))), "anchors of shape"),
+        (lambda: linear.minimize(X, Y, 1.0, 1.0, np.ones((2, 2))), "targets of shape"),
+        (lambda: linear.minimize(X, Y[:, None], 1.0, 1.0, np.ones((2, 2))), "anchors of shape"),
         (lambda: linear.lower_bound([1.0, -1.0], 3), "gamma >= 0"),
         (lambda: linear.lower_bound([1.0, 1.0], -3), "num_data >= 0"),
         (lambda: linear.kl(_gaussian(1.0, 0.5, 0.4), _gaussian(1.0)), "symmetric p.cov"),

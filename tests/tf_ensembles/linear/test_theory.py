@@ -38,7 +38,7 @@ def test_proposition_1_on_a_thousand_problems(dim, num_data, condition, heterosc
 def test_proposition_1_fails_with_other_parameters():
     problems = linear_problems.sample_problems(linear_problems.make_setting(3, 20), 10, seed=0)
     loss = linear.agent_parameters(BP, problems.noise_variance, 1.0)
-    off = linear.ensemble_law(
+    off = linear.ensemble_distribution(
         problems.x, problems.y, loss.weight, loss.regularizer, 1.0, 1.01 * loss.bootstrap_variance
     )
     assert np.min(linear.kl(problems.posterior(), off)) > 1e-6
@@ -49,7 +49,7 @@ def test_proposition_2_members_are_one_point(dim, num_data):
     setting = linear_problems.make_setting(dim, num_data, 100.0, 10.0)
     problems = linear_problems.sample_problems(setting, 20, seed=1)
     assert linear_theory.proposition_2(problems, num_members=50, seed=0).measured.max() < 1e-12
-    assert np.all(np.isposinf(linear.kl(problems.posterior(), problems.law("ensemble-n"))))
+    assert np.all(np.isposinf(linear.kl(problems.posterior(), problems.distribution("ensemble-n"))))
 
 
 GRID = list(itertools.product((2, 3, 5, 10), (1, 5, 20, 100, 400), (1.0, 10.0, 100.0, 1e4, 1e6)))
@@ -87,18 +87,19 @@ def test_theorem_1_holds_for_every_prior_scale_and_the_best_is_best():
     problems = linear_problems.sample_problems(setting, 1000, seed=0)
     post = problems.posterior()
     mean = {
-        s: np.mean(linear.kl(post, problems.law(WEIGHTED_P, s * best))) for s in (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
+        s: np.mean(linear.kl(post, problems.distribution(WEIGHTED_P, s * best)))
+        for s in (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
     }
     assert min(mean, key=mean.get) == 1.0
     assert mean[1.0] > float(linear.lower_bound(gamma, 50))
-    tuned = linear_theory.tuned_prior_variance(post, problems.law(WEIGHTED_P, 1.0))
+    tuned = linear_theory.tuned_prior_variance(post, problems.distribution(WEIGHTED_P, 1.0))
     assert tuned == pytest.approx(best, rel=0.02)  # 1,000 problems x 50 draws of x know E[tr Sigma^-1] to below 1%
 
 
 def test_best_prior_variance_at_little_data():
     setting = linear_problems.make_setting(3, 1, 10.0)
     problems = linear_problems.sample_problems(setting, 20_000, seed=0)
-    tuned = linear_theory.tuned_prior_variance(problems.posterior(), problems.law(WEIGHTED_P, 1.0))
+    tuned = linear_theory.tuned_prior_variance(problems.posterior(), problems.distribution(WEIGHTED_P, 1.0))
     # 1 + T mean(gamma) = 2; the standard error of |x|^2 / d over 20,000 draws is below 0.01.
     assert tuned == pytest.approx(2.0, abs=0.03)
     assert linear_theory.best_prior_variance(linear_problems.exact_gamma(setting), 1, 1.0) == pytest.approx(2.0)
@@ -107,7 +108,8 @@ def test_best_prior_variance_at_little_data():
 def test_unbiased_means_weights_up_to_a_constant():
     problems = linear_problems.sample_problems(linear_problems.make_setting(3, 20, 10.0, 5.0), 5, seed=0)
     one, seven = (
-        linear.ensemble_law(problems.x, problems.y, c / problems.noise_variance, c, 2.0, 0.0) for c in (1.0, 7.0)
+        linear.ensemble_distribution(problems.x, problems.y, c / problems.noise_variance, c, 2.0, 0.0)
+        for c in (1.0, 7.0)
     )
     np.testing.assert_allclose(one.mean, problems.posterior().mean, rtol=1e-10)
     np.testing.assert_allclose(seven.cov, one.cov, rtol=1e-10)
@@ -116,8 +118,8 @@ def test_unbiased_means_weights_up_to_a_constant():
 def test_tuned_prior_variance_is_a_minimum_for_a_biased_agent():
     problems = linear_problems.sample_problems(linear_problems.make_setting(3, 20, 10.0, 20.0), 200, seed=0)
     post = problems.posterior()
-    best = linear_theory.tuned_prior_variance(post, problems.law(P, 1.0))
-    values = [np.mean(linear.kl(post, problems.law(P, factor * best))) for factor in (0.98, 1.0, 1.02)]
+    best = linear_theory.tuned_prior_variance(post, problems.distribution(P, 1.0))
+    values = [np.mean(linear.kl(post, problems.distribution(P, factor * best))) for factor in (0.98, 1.0, 1.02)]
     assert values[1] == min(values)
 
 
@@ -158,18 +160,18 @@ def test_high_snr_does_not_bring_the_kl_to_zero():
     assert abs(check.measured - limit) < 4.0 * check.error
 
 
-def test_wasserstein_of_commuting_laws_and_of_points():
+def test_wasserstein_of_commuting_distributions_and_of_points():
     x = np.sqrt(np.diag([3.0, 8.0]))
     post = linear.posterior(x, np.zeros(2), 1.0, 1.0)  # variances 1/4 and 1/9
-    law = linear.ensemble_law(x, np.zeros(2), 1.0, 1.0, 1.0, 0.0)  # deviations 1/4 and 1/9
+    dist = linear.ensemble_distribution(x, np.zeros(2), 1.0, 1.0, 1.0, 0.0)  # deviations 1/4 and 1/9
     expected = (1 / 2 - 1 / 4) ** 2 + (1 / 3 - 1 / 9) ** 2
-    assert float(linear_theory.wasserstein(post, law)) == pytest.approx(expected, rel=1e-12)
-    point = linear.ensemble_law(x, np.zeros(2), 1.0, 1.0, 0.0, 0.0)
+    assert float(linear_theory.wasserstein(post, dist)) == pytest.approx(expected, rel=1e-12)
+    point = linear.ensemble_distribution(x, np.zeros(2), 1.0, 1.0, 0.0, 0.0)
     assert float(linear_theory.wasserstein(post, point)) == pytest.approx(1 / 4 + 1 / 9, rel=1e-12)
 
 
-def _predictive(law, x, noise, index):
-    mean, cov = law.mean[index].numpy(), law.cov[index].numpy()
+def _predictive(dist, x, noise, index):
+    mean, cov = dist.mean[index].numpy(), dist.cov[index].numpy()
     return x[index] @ mean, x[index] @ cov @ x[index].T + np.diag(noise[index])
 
 
@@ -177,13 +179,13 @@ def _predictive(law, x, noise, index):
 def test_predictive_kl_equals_the_kl_in_tau_dimensions(tau):
     setting = linear_problems.make_setting(3, 10, 10.0, 5.0)
     problems = linear_problems.sample_problems(setting, 4, seed=0)
-    post, law = problems.posterior(), problems.law(P, 3.0)
+    post, dist = problems.posterior(), problems.distribution(P, 3.0)
     x = linear_problems.sample_inputs(setting, (4, tau), seed=1).numpy()
     noise = setting.noise(tf.constant(x)).numpy()
-    result = linear_theory.predictive_kl(post, law, x, noise).numpy()
+    result = linear_theory.predictive_kl(post, dist, x, noise).numpy()
     gain = linear_theory.information_gain(post, x, noise).numpy()
     for i in range(4):
-        (mean_p, cov_p), (mean_q, cov_q) = _predictive(post, x, noise, i), _predictive(law, x, noise, i)
+        (mean_p, cov_p), (mean_q, cov_q) = _predictive(post, x, noise, i), _predictive(dist, x, noise, i)
         inverse, difference = np.linalg.inv(cov_q), mean_q - mean_p
         logdet = np.linalg.slogdet(cov_q)[1] - np.linalg.slogdet(cov_p)[1]
         expected = 0.5 * (np.trace(inverse @ cov_p) + difference @ inverse @ difference - tau + logdet)
@@ -197,17 +199,19 @@ def test_predictive_kl_equals_the_kl_in_tau_dimensions(tau):
 def test_predictive_kl_grows_to_the_kl_of_the_coefficients():
     setting = linear_problems.make_setting(3, 10, 10.0)
     problems = linear_problems.sample_problems(setting, 50, seed=0)
-    post, law = problems.posterior(), problems.law(WEIGHTED_P, 5.0)
+    post, dist = problems.posterior(), problems.distribution(WEIGHTED_P, 5.0)
     x = linear_problems.sample_inputs(setting, (50, 100_000), seed=1)
     noise = setting.noise(x)
     taus = (1, 10, 100, 1000, 10_000, 100_000)
-    curve = np.stack([linear_theory.predictive_kl(post, law, x[:, :t], noise[:, :t]) for t in taus])
-    limit = linear.kl(post, law).numpy()
+    curve = np.stack([linear_theory.predictive_kl(post, dist, x[:, :t], noise[:, :t]) for t in taus])
+    limit = linear.kl(post, dist).numpy()
     assert np.all(np.diff(curve, axis=0) > 0)  # More outcomes of the same sequence can only tell more.
     assert np.all(curve < limit)
     np.testing.assert_allclose(curve[-1], limit, rtol=0.01)
     assert np.all(curve[0] < 0.2 * limit)
-    point = [linear_theory.predictive_kl(post, problems.law("ensemble-n"), x[:, :t], noise[:, :t]) for t in taus]
+    point = [
+        linear_theory.predictive_kl(post, problems.distribution("ensemble-n"), x[:, :t], noise[:, :t]) for t in taus
+    ]
     assert np.all(np.isfinite(point))
     assert np.all(point[-1] > 5.0 * point[-2])  # Without uncertainty the KL grows without bound.
 
@@ -219,19 +223,19 @@ def test_finite_ensemble_converges_as_predicted(agent):
     repeated = linear_problems.Problems(  # one problem, 4,000 ensembles
         *(tf.repeat(a, 4000, axis=0) for a in (one.x, one.y, one.noise_variance)), 1.0, one.theta
     )
-    post, law = repeated.posterior(), repeated.law(agent)
+    post, dist = repeated.posterior(), repeated.distribution(agent)
     loss = linear.agent_parameters(agent, repeated.noise_variance, 1.0).arguments()
     for count in (12, 30, 200):
         members = linear.sample_members(repeated.x, repeated.y, *loss, num_members=count, seed=count)
         measured = linear.kl(post, linear.fit(members)).numpy()
-        predicted = float(linear_theory.finite_ensemble_kl(post, law, count)[0])
+        predicted = float(linear_theory.finite_ensemble_kl(post, dist, count)[0])
         assert abs(measured.mean() - predicted) < 4.0 * linear_theory.standard_error(measured)
-    far = float(linear_theory.finite_ensemble_kl(post, law, 10**7)[0])
-    assert far == pytest.approx(float(linear.kl(post, law)[0]), abs=1e-4)
-    assert np.all(np.isinf(linear_theory.finite_ensemble_kl(post, law, 5)))
+    far = float(linear_theory.finite_ensemble_kl(post, dist, 10**7)[0])
+    assert far == pytest.approx(float(linear.kl(post, dist)[0]), abs=1e-4)
+    assert np.all(np.isinf(linear_theory.finite_ensemble_kl(post, dist, 5)))
 
 
-def test_sampled_problems_have_the_laws_they_claim():
+def test_sampled_problems_have_the_distributions_they_claim():
     setting = linear_problems.make_setting(3, 50, 20.0, 4.0, snr=2.0)
     problems = linear_problems.sample_problems(setting, 4000, seed=0)
     x = problems.x.numpy().reshape(-1, 3)

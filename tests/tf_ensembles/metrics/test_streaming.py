@@ -15,7 +15,7 @@ NUM_MEMBERS, NUM_CLASSES = 5, 4
 CLOSE = {"rtol": 3e-6, "atol": 3e-6}
 
 
-def _unlabelled(function):
+def _unlabeled(function):
     return lambda logits, labels: function(logits)
 
 
@@ -35,9 +35,9 @@ CASES = {
     "brier": (metrics.Brier, metrics.brier),
     "ece": (metrics.ECE, metrics.ece),
     "ece-4": (lambda: metrics.ECE(num_bins=4), lambda z, y: metrics.ece(z, y, num_bins=4)),
-    "entropy": (metrics.Entropy, _unlabelled(metrics.entropy)),
-    "aleatoric": (metrics.Aleatoric, _unlabelled(metrics.aleatoric)),
-    "mutual_information": (metrics.MutualInformation, _unlabelled(metrics.mutual_information)),
+    "entropy": (metrics.Entropy, _unlabeled(metrics.entropy)),
+    "aleatoric": (metrics.Aleatoric, _unlabeled(metrics.aleatoric)),
+    "mutual_information": (metrics.MutualInformation, _unlabeled(metrics.mutual_information)),
 }
 each_case = pytest.mark.parametrize(("make", "function"), CASES.values(), ids=CASES.keys())
 CLASSES = sorted({type(make()) for make, _ in CASES.values()}, key=lambda c: c.__name__)

@@ -72,7 +72,7 @@ def test_slices_of_members_and_batches_do_not_change_the_score(monkeypatch):
     truth = _log_softmax(random.normal(size=(12, 2)))
     options = {"tau": 10, "kappa": 2, "random": random, "exact": True}
     whole = testbed.joint_kl(logits, truth, **options)
-    monkeypatch.setattr(testbed.member_logits, "SLICE_ELEMENTS", 286 * 7)
+    monkeypatch.setattr("tf_ensembles.metrics.likelihood.SLICE_ELEMENTS", 286 * 7)
     np.testing.assert_allclose(testbed.joint_kl(logits, truth, **options), whole, rtol=1e-12)
 
 
@@ -128,7 +128,7 @@ def test_accuracy_and_ece_of_the_truth_are_what_its_probabilities_say():
     x = np.random.default_rng(0).normal(size=(100_000, 10))
     best = np.exp(problem.environment.log_probs(x)).max(axis=-1).mean()
     assert abs(quality.accuracy - best) < 5 * 0.5 / math.sqrt(10_000) + 0.005
-    # A calibrated law's ECE is noise: each of 15 bins is off by at most about 0.5 / sqrt(n_b).
+    # A calibrated prediction's ECE is noise: each of 15 bins is off by at most about 0.5 / sqrt(n_b).
     assert quality.ece < 3 * math.sqrt(15 / 10_000)
 
 
@@ -210,8 +210,8 @@ def test_other_inputs_classes_and_anchors_are_options():
     problem = testbed.make_problem(10, 10, 0.1, seed=0, num_classes=4)
     predictive = _random_predictive(10, 5, 4)
     scores = {
-        law: testbed.evaluate(predictive, problem, inputs=law, kappa=3, num_batches=100).kl_joint
-        for law in ("gaussian", "uniform", testbed.InputLaw.WIDE)
+        inputs: testbed.evaluate(predictive, problem, inputs=inputs, kappa=3, num_batches=100).kl_joint
+        for inputs in ("gaussian", "uniform", testbed.InputDistribution.WIDE)
     }
     assert len(set(scores.values())) == 3
     assert all(score > 0 for score in scores.values())

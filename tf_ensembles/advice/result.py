@@ -1,0 +1,103 @@
+"""What `advise` returns: the recommendation, what was seen, and how sure it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Literal
+
+from tf_ensembles import moved
+from tf_ensembles.advice import text
+from tf_ensembles.advice.scores import Estimate
+from tf_ensembles.bootstrap import Bootstrap
+
+Verdict = Literal["helps", "hurts", "no difference shown", "not tried"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One candidate on the whole validation split. NLLs are in nats per tau labels, with their standard errors.
+
+    `behind` is the paired difference from the recommended candidate: above 0 is worse.
+    """
+
+    prior_scale: float
+    bootstrap: str  # the distribution of weights, or "none"
+    num_members: int
+    dyadic_nll: float
+    dyadic_error: float
+    dyadic_behind: float
+    dyadic_behind_error: float
+    joint_nll: float
+    joint_error: float
+    joint_behind: float
+    joint_behind_error: float
+    marginal_nll: float  # of all trained members, in nats per label
+    diverged: int  # members whose training diverged; such a configuration is never recommended
+
+
+@dataclasses.dataclass(frozen=True)
+class Confidence:
+    """How often other validation examples and other members would lead to the same advice, as shares of resamples."""
+
+    prior_scale: float
+    num_members: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BootstrapDiagnosis:
+    """Whether bootstrapping helps here. Differences are with minus without, in nats per tau labels: below 0 it helps.
+
+    The paper's message is that bootstrapping pays where the signal-to-noise ratio differs between inputs. `noise` has
+    the 10% and 90% quantiles over examples of the label noise that members see, their mean entropy in nats; `noisy` and
+    `quiet` are the difference on the half of the validation split where they see more of it, and on the other. Members
+    that fit noise do not see it: a gain on the quiet half may mean just that.
+    """
+
+    verdict: Verdict
+    bootstrap: str  # the distribution of weights that was tried, or "none"
+    probability: float  # that it helps, if the difference is normal; NaN if not tried
+    difference: Estimate | None = None  # of the joint NLL: it decides
+    dyadic: Estimate | None = None
+    noisy: Estimate | None = None  # of the joint NLL
+    quiet: Estimate | None = None
+    noise: tuple[float, float] | None = None  # None for a regression, whose noise is what `noise_std` says
+
+    @property
+    def law(self) -> str:
+        """The former name of `bootstrap`."""
+        moved.warn("BootstrapDiagnosis.law", "BootstrapDiagnosis.bootstrap")
+        return self.bootstrap
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What `advise` recommends, what it saw, and how sure it is. `print` it, or `plot` it."""
+
+    prior_scale: float
+    num_members: int
+    bootstrap: Bootstrap | None
+    joint_nll: Estimate  # of advice like this: chosen on one half of the validation split, judged on the other
+    dyadic_nll: Estimate  # likewise
+    confidence: Confidence
+    diagnosis: BootstrapDiagnosis
+    table: tuple[Row, ...]
+    tau: int
+    num_validation: int
+    notes: tuple[str, ...]  # what to try next
+
+    @property
+    def recommended(self) -> Row:
+        """The recommended row of the table."""
+        wanted = (self.prior_scale, text.bootstrap_name(self.bootstrap), self.num_members)
+        return next(row for row in self.table if (row.prior_scale, row.bootstrap, row.num_members) == wanted)
+
+    def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Draws both NLLs against ensemble size and against prior scale, with intervals, and returns the path."""
+        from tf_ensembles.advice import plot
+
+        return plot.plot(self, path)
+
+    def __str__(self) -> str:
+        return text.describe(self)

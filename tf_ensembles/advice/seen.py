@@ -1,0 +1,128 @@
+"""What `advise` keeps of each trained ensemble, and what it reads off all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tf_ensembles import metrics
+from tf_ensembles.advice import scores as scoring
+from tf_ensembles.advice import text
+from tf_ensembles.advice.result import BootstrapDiagnosis, Row, Verdict
+from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
+from tf_ensembles.base import Array
+from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.ensemble import outputs
+from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.metrics import likelihood as formulas
+from tf_ensembles.metrics.likelihood import Floats
+
+_NUMBERS = (
+    *(f"{name}_{what}" for name in ("dyadic", "joint") for what in ("nll", "error", "behind", "behind_error")),
+    "marginal_nll",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What is kept of one trained ensemble."""
+
+    values: Floats  # [metrics, sizes, blocks]
+    influence: Floats  # [metrics, sizes, 2, members]
+    likelihood: Floats  # [examples, members]
+    noise: Floats | None  # [examples]
+    diverged: int
+
+
+def look(
+    model: Ensemble, validation: tuple[Any, Array], sizes: tuple[int, ...], tau: int, noise_std: float | None
+) -> Seen:
+    """Predicts the validation split and scores all sub-ensembles."""
+    x, y = validation
+    predictions = model.predict(x, batch_size=min(len(y), 256), verbose=0)
+    diverged = int(model.diverged.sum())
+    if diverged:
+        blocks = len(y) // scoring.block_length(tau)
+        values = np.full((2, len(sizes), blocks), math.inf)
+        influence = np.zeros((2, len(sizes), 2, model.num_members))
+        return Seen(values, influence, np.zeros((len(y), model.num_members)), None, diverged)
+    if noise_std is not None:
+        likelihood, noise = _gaussian_likelihood(predictions, y, noise_std), None
+    else:
+        logits = np.asarray(outputs.class_logits(model.kind, tf.convert_to_tensor(predictions)))
+        labels = np.asarray(outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1]))
+        likelihood, noise = metrics.member_log_likelihood(logits, labels), metrics.uncertainty(logits).aleatoric
+    return Seen(*scoring.score_members(likelihood, sizes, tau), likelihood, noise, diverged)
+
+
+def _gaussian_likelihood(predictions: Array, y: Array, noise_std: float) -> Floats:
+    """Returns `log N(y_i; f_m(x_i), noise_std^2)`, `[examples, members]`, summed over targets."""
+    errors = (np.asarray(y, np.float64).reshape(len(y), 1, -1) - predictions) / noise_std
+    return np.sum(-0.5 * errors**2 - math.log(noise_std * math.sqrt(2.0 * math.pi)), axis=-1)
+
+
+def diagnose(scores: Scores, bootstrap: Bootstrap | None, seen: Sequence[Seen], tau: int) -> BootstrapDiagnosis:
+    """Compares the arms as a whole, and where labels are noisy and where not."""
+    noises = [one.noise for one in seen if one.noise is not None]
+    # A mean over all trained ensembles, so that none of those compared decides alone what is noisy.
+    noise = np.mean(noises, axis=0) if noises else None
+    spread = None if noise is None else (float(np.quantile(noise, 0.1)), float(np.quantile(noise, 0.9)))
+    if bootstrap is None:
+        return BootstrapDiagnosis("not tried", "none", math.nan, noise=spread)
+    difference = scoring.bootstrap_difference(scores, JOINT)
+    verdict: Verdict = "no difference shown"
+    if difference.high < 0.0:
+        verdict = "helps"
+    elif difference.low > 0.0:
+        verdict = "hurts"
+    noisy = quiet = None
+    if noise is not None:
+        order = np.argsort(-noise, kind="stable")
+        plain, other = (scoring.best_scale(scores, arm, scores.means()) for arm in (0, 1))
+        pair = seen[plain].likelihood, seen[scores.usable.shape[1] + other].likelihood
+        noisy, quiet = (_difference(*pair, rows, tau) for rows in np.array_split(order, 2))
+    return BootstrapDiagnosis(
+        verdict,
+        repr(bootstrap),
+        probability=0.5 * math.erfc(difference.value / (max(difference.error, 1e-300) * math.sqrt(2.0))),
+        difference=difference,
+        dyadic=scoring.bootstrap_difference(scores, DYADIC),
+        noisy=noisy,
+        quiet=quiet,
+        noise=spread,
+    )
+
+
+def _difference(plain: Floats, other: Floats, rows: NDArray[np.int64], tau: int) -> Estimate:
+    """Returns the difference in joint NLL on some of the examples, in the order in which they were drawn."""
+    rows = np.sort(rows)
+    groups, pseudo = zip(*(scoring.joint_scores(part[rows][:, None], tau) for part in (plain, other)), strict=True)
+    by_member = (pseudo[1] - pseudo[0]).mean(axis=(0, 1))
+    return scoring.mean_estimate((groups[1] - groups[0])[:, 0], by_member - by_member.mean())
+
+
+def table(
+    scores: Scores,
+    choice: Choice,
+    arms: Sequence[Bootstrap | None],
+    scales: Sequence[float],
+    sizes: Sequence[int],
+    seen: Sequence[Seen],
+) -> Iterator[Row]:
+    """Yields a row per candidate."""
+    for arm, scale, size in np.ndindex(len(arms), len(scales), len(sizes)):
+        one, at = seen[arm * len(scales) + scale], Choice(arm, scale, size)
+        numbers = dict.fromkeys(_NUMBERS, math.nan)
+        if scores.usable[arm, scale]:
+            for metric, name in ((DYADIC, "dyadic"), (JOINT, "joint")):
+                own, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
+                numbers |= {f"{name}_nll": own.value, f"{name}_error": own.error}
+                numbers |= {f"{name}_behind": behind.value, f"{name}_behind_error": behind.error}
+            numbers["marginal_nll"] = float(-formulas.log_mean_exp(one.likelihood).mean())
+        yield Row(scales[scale], text.bootstrap_name(arms[arm]), sizes[size], **numbers, diverged=one.diverged)
