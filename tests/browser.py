@@ -122,7 +122,7 @@ class Browser:
             raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
         return result["result"].get("value")
 
-    def centre(self, selector, index=0):
+    def center(self, selector, index=0):
         """Scrolls to an element and returns the middle of its box."""
         place = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
         self.run(f"{place}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
@@ -133,12 +133,12 @@ class Browser:
 
     def move(self, selector, index=0):
         """Moves the pointer onto an element."""
-        x, y = self.centre(selector, index)
+        x, y = self.center(selector, index)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, selector, index=0):
         """Clicks on an element with the mouse."""
-        x, y = self.centre(selector, index)
+        x, y = self.center(selector, index)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

@@ -172,7 +172,7 @@ def train_many(
 
 
 def member_group(config: AgentConfig, num_train: int, prior_knowledge: base.PriorKnowledge) -> compiled.Group:
-    """Returns the hyper-parameters of a configuration's members on a problem, all scalings applied."""
+    """Returns the hyperparameters of a configuration's members on a problem, all scalings applied."""
     dim, root = prior_knowledge.input_dim, math.sqrt(prior_knowledge.temperature)
     decay = {DecayScaling.REFERENCE: dim * root, DecayScaling.PAPER: dim / root, DecayScaling.NONE: 1.0}
     prior = {PriorScaling.SQRT: 1 / root, PriorScaling.LINEAR: 1 / root**2, PriorScaling.NONE: 1.0}

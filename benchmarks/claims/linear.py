@@ -79,7 +79,7 @@ CLAIMS: tuple[Claim, ...] = (
         "B4-snr-distance",
         "B4",
         "appendix B.4",
-        "At a high signal-to-noise ratio ensemble-p is near optimal, judged by the distance between the two laws.",
+        "At a high signal-to-noise ratio ensemble-p is near optimal, judged by the distance between the two distributions.",
         Linear("snr", Region(high=1e-3), "squared wasserstein"),
         "the squared Wasserstein distance at the highest ratio is below 0.001 (prior variance: 1)",
         "problems",
@@ -101,7 +101,7 @@ CLAIMS: tuple[Claim, ...] = (
         "M-large",
         "L-members",
         "section 4.1",
-        "An ensemble of finitely many members, found by minimising the perturbed loss, approaches the law of "
+        "An ensemble of finitely many members, found by minimizing the perturbed loss, approaches the distribution of "
         "infinitely many as it grows.",
         Linear("members", Region(-0.1, 0.1)),
         "the KL of the largest ensemble is within 0.1 nats of the infinite one's",

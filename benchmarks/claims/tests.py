@@ -151,7 +151,7 @@ class GainGrowsWithMembers:
 
 @dataclasses.dataclass(frozen=True)
 class PriorScale:
-    """Figure 7: ensemble-p's normalised joint KL at scales of its prior, in units of 1 / sqrt(rho), by weight decay."""
+    """Figure 7: ensemble-p's normalized joint KL at scales of its prior, in units of 1 / sqrt(rho), by weight decay."""
 
     kind: Literal["depends", "flat", "zero is uniform"]
     region: Region

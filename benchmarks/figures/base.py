@@ -93,7 +93,7 @@ class Figure(abc.ABC):
         """Returns what stands below the picture: what was averaged, how large, what the intervals are."""
 
     def chosen(self, tables: Tables) -> panels_lib.TextTable | None:
-        """Returns the hyper-parameters that were chosen for the figure, if it has any."""
+        """Returns the hyperparameters that were chosen for the figure, if it has any."""
         return None
 
     def prepare(self, context: Mapping[str, Any]) -> None:  # noqa: B027 - most figures need nothing.

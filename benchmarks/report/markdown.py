@@ -43,7 +43,7 @@ def render(report: Report) -> str:
             lines += ["", section.figure.full_size]
         if section.chosen is not None:
             header, rows = section.chosen
-            lines += ["", "Chosen hyper-parameters:", "", *table(header, rows)]
+            lines += ["", "Chosen hyperparameters:", "", *table(header, rows)]
         lines += ["", "```bash", section.command, "```"]
     if report.times:
         lines += ["", "## Speed", "", *table(["part", "time"], report.times)]

@@ -21,7 +21,7 @@ from tf_ensembles.base import Array
 
 
 def numpy_rollout(num_problems: int, horizon: int, seed: int) -> Array:
-    """Exact Thompson sampling, d=2, N=4, as a vectorised NumPy loop: mean and deviation of regret, `[horizon, 2]`."""
+    """Exact Thompson sampling, d=2, N=4, as a vectorized NumPy loop: mean and deviation of regret, `[horizon, 2]`."""
     rng, every = np.random.default_rng(seed), np.arange(num_problems)
     x, theta = rng.standard_normal((4, 2, num_problems)), rng.standard_normal((2, num_problems))
     variance = (x**2 * rng.random((2, num_problems))).sum(1)

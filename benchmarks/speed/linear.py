@@ -1,4 +1,4 @@
-"""How much faster one batched call is than a Python loop over regression problems: posterior, two laws, their KLs.
+"""How much faster one batched call is than a Python loop over regression problems: posterior, two distributions, their KLs.
 
 Run: python -m benchmarks.speed.linear
 """
@@ -34,8 +34,8 @@ def library_kls(x: Any, y: Any, noise_variance: Any) -> Any:
     posterior = linear.posterior(x, y, noise_variance, 1.0)
     agents = (linear.LinearAgent.WEIGHTED_P, linear.LinearAgent.ENSEMBLE_BP)
     losses = [linear.agent_parameters(agent, noise_variance, 1.0) for agent in agents]
-    laws = [linear.ensemble_distribution(x, y, *loss.arguments()) for loss in losses]
-    return tf.stack([linear.kl(posterior, law) for law in laws], axis=-1)
+    distributions = [linear.ensemble_distribution(x, y, *loss.arguments()) for loss in losses]
+    return tf.stack([linear.kl(posterior, other) for other in distributions], axis=-1)
 
 
 def numpy_kls(x: Any, y: Any, noise_variance: Any) -> Any:
@@ -106,7 +106,9 @@ def main(argv: list[str] | None = None) -> int:
         ("Python loop over the same tf.function", graph_loop_seconds * scale, graph_seconds, graph_loop_values),
         ("Python loop in plain NumPy", numpy_seconds * scale, graph_seconds, numpy_values),
     ]
-    print(f"{args.problems} problems, d={args.dim}, T={args.data}: posterior, two laws, two KLs (loops ran {looped})")
+    print(
+        f"{args.problems} problems, d={args.dim}, T={args.data}: posterior, two distributions, two KLs (loops ran {looped})"
+    )
     print(f"{'':<38}{'seconds':>10}{'batched is faster by':>22}{'largest difference':>20}")
     for name, seconds, reference, values in rows:
         difference = np.abs(values - batched[: len(values)]).max()

@@ -1,8 +1,8 @@
 """How fast the compiled loop trains testbed agents, as ratios that hold on any machine.
 
-    python -m benchmarks.speed.testbed [utilisation|compile|run|workers|scaling|profile] ...
+    python -m benchmarks.speed.testbed [utilization|compile|run|workers|scaling|profile] ...
 
-`utilisation` = useful training FLOPs / (time x the FLOP rate of a 2048^3 float32 matrix product, measured just before
+`utilization` = useful training FLOPs / (time x the FLOP rate of a 2048^3 float32 matrix product, measured just before
 and after). Useful are `6 * members * batch * steps * (50 d + 2500 + 100)` FLOPs. The rate is the better of NumPy's and
 TensorFlow's. Training includes priors, bootstrap weights, drawing and gathering minibatches, and Adam. Nothing else
 should run meanwhile.
@@ -34,7 +34,7 @@ class Timing:
     seconds: float = 0.0
     rate: float = 0.0
 
-    def utilisation(self, flops: float) -> float:
+    def utilization(self, flops: float) -> float:
         """Returns the share of the matrix product rate that the work reached."""
         return flops / (self.seconds * self.rate)
 
@@ -95,14 +95,14 @@ def _repeat(call: Callable[[], Any], repeats: int) -> list[Timing]:
     return timings
 
 
-def utilisation(repeats: int) -> None:
-    """Utilisation of 100 members at T = 1000, for d = 10 and d = 100."""
+def utilization(repeats: int) -> None:
+    """Utilization of 100 members at T = 1000, for d = 10 and d = 100."""
     for dim, target in TARGET_UTILISATION.items():
         timings = _repeat(_trainer(dim, 1000), repeats)
-        values = [timing.utilisation(flops(dim)) for timing in timings]
+        values = [timing.utilization(flops(dim)) for timing in timings]
         seconds, rate = (statistics.median(getattr(t, name) for t in timings) for name in ("seconds", "rate"))
         print(
-            f"d={dim:<4} utilisation {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f} of "
+            f"d={dim:<4} utilization {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f} of "
             f"{repeats}; goal {target}), {seconds:.2f} s at {rate / 1e9:.0f} GFLOP/s"
         )
 
@@ -141,7 +141,7 @@ def run(repeats: int) -> None:
 
 
 def workers(repeats: int) -> None:
-    """Utilisation against blocks trained at a time and members per block: what the defaults were chosen by."""
+    """Utilization against blocks trained at a time and members per block: what the defaults were chosen by."""
     from tf_ensembles import machine
     from trainers.mlp import train as compiled
 
@@ -151,8 +151,8 @@ def workers(repeats: int) -> None:
                 original, compiled.BLOCK_MEMBERS = compiled.BLOCK_MEMBERS, block
                 timings = _repeat(_trainer(dim, 1000, num_workers=count, num_steps=300), repeats)
                 compiled.BLOCK_MEMBERS = original
-                value = statistics.median(timing.utilisation(flops(dim, steps=300)) for timing in timings)
-                print(f"d={dim:<4} blocks of {block:<3} {count} at a time: utilisation {value:.2f}")
+                value = statistics.median(timing.utilization(flops(dim, steps=300)) for timing in timings)
+                print(f"d={dim:<4} blocks of {block:<3} {count} at a time: utilization {value:.2f}")
 
 
 def scaling(repeats: int) -> None:
@@ -183,7 +183,7 @@ def scaling(repeats: int) -> None:
 
 
 def profile(repeats: int) -> None:
-    """What one step of one block costs, piece by piece, in one thread of work: what limits utilisation."""
+    """What one step of one block costs, piece by piece, in one thread of work: what limits utilization."""
     from benchmarks.speed import testbed_profile
 
     for dim in TARGET_UTILISATION:
@@ -197,7 +197,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 PARTS = {
-    "utilisation": utilisation,
+    "utilization": utilization,
     "compile": compilation,
     "run": run,
     "workers": workers,

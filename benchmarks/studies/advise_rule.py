@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.advise_rule [--validation 200 1000] [--members 10 20]
 
-Trains ensembles over a grid of prior scales on Neural Testbed problems, lets rules choose a scale from labelled
+Trains ensembles over a grid of prior scales on Neural Testbed problems, lets rules choose a scale from labeled
 validation data, and compares the joint KL from the truth at the chosen scale with that at the best scale: 1 is perfect.
 Also tells how often each metric's word on bootstrapping (a 95% interval that leaves out 0) agrees with the truth.
 """

@@ -179,7 +179,7 @@ def main() -> None:
             if key.startswith("regret_")
         ]
     )
-    summary = summarise(table, args.steps)
+    summary = summarize(table, args.steps)
     for name, content in {"examples.csv": table, "examples_final.csv": summary}.items():
         with files.atomic_path(args.output / name) as temporary:
             content.to_csv(temporary, index=False, float_format="%.5g")
@@ -187,7 +187,7 @@ def main() -> None:
     print(summary.to_string(index=False, float_format="%.3g"))
 
 
-def summarise(table: pd.DataFrame, steps: int) -> pd.DataFrame:
+def summarize(table: pd.DataFrame, steps: int) -> pd.DataFrame:
     """Returns final regret by task and agent, and its difference to the ensemble's, paired over seeds, with errors."""
     import pandas as pd
 

@@ -31,7 +31,7 @@ AGENTS = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceProblem:
-    """One exported problem: training data and labelled test batches of tau = 1 and of tau > 1 points."""
+    """One exported problem: training data and labeled test batches of tau = 1 and of tau > 1 points."""
 
     index: int
     train: base.Data

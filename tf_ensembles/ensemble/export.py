@@ -79,7 +79,7 @@ class _Endpoints:
     def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
         predictions = self._predictions(x)
         if self._kind is Kind.VALUES:
-            # Members give means only: their spread is epistemic, and the noise of the targets is not modelled.
+            # Members give means only: their spread is epistemic, and the noise of the targets is not modeled.
             spread = tf.reduce_sum(tf.math.reduce_variance(predictions, axis=1), axis=-1)
             return {"total": spread, "aleatoric": tf.zeros_like(spread), "epistemic": spread}
         total = likelihood.entropy_tensor(tf.reduce_mean(predictions, axis=1))

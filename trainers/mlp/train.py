@@ -3,7 +3,7 @@
 Members are independent, so they are cut into blocks of a fixed size, and each block is trained from its first step to
 its last by one graph call, blocks side by side on the cores. A block's arithmetic does not depend on who computes it:
 the same seed gives the same bits for any number of workers. XLA compiles once per shape (block, batch, network);
-hyper-parameters, the number of steps and the number of training examples are no part of the shape.
+hyperparameters, the number of steps and the number of training examples are no part of the shape.
 
 Shapes: x `[examples, inputs]`, y `[examples]`, kernels `[members, units_out, units_in + 1]`,
 logits `[batch, members, classes]`. `compiled_graph` holds the graphs and says how they are laid out.
@@ -38,7 +38,7 @@ _MIN_BLOCKS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Members that share their hyper-parameters: one agent of those that train side by side."""
+    """Members that share their hyperparameters: one agent of those that train side by side."""
 
     num_members: int
     l2: float = 0.0  # decay of the mean loss, l2 * ||theta||^2, biases included
@@ -153,7 +153,7 @@ def train(
         x: inputs `[examples, ...]`.
         y: labels `[examples]`, integers below `network.num_classes`.
         network: the architecture of members and priors.
-        groups: the members and their hyper-parameters.
+        groups: the members and their hyperparameters.
         schedule: steps, batch size and seed.
         num_workers: blocks of members to train at the same time; by default one per core. The result does not depend
             on it.

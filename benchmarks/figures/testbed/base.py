@@ -64,10 +64,10 @@ class TestbedFigure(base.Figure):
 
 
 class TunedFigure(TestbedFigure):
-    """A figure whose agents have hyper-parameters chosen on seeds that it does not report."""
+    """A figure whose agents have hyperparameters chosen on seeds that it does not report."""
 
     agents: ClassVar[Sequence[str]]
-    grid: ClassVar[str]  # the name of the table of all hyper-parameters that were tried
+    grid: ClassVar[str]  # the name of the table of all hyperparameters that were tried
     flags: ClassVar[Mapping[str, str]] = {"best_in_setting": "per setting"}  # columns of it that say what was chosen
     seeds_per_stage: ClassVar[int] = 5
 
@@ -80,7 +80,7 @@ class TunedFigure(TestbedFigure):
         return [choice.per_setting[setting.id, name] for name in self.agents]
 
     def tuning_runs(self, size: runs.Size) -> list[Run]:
-        """Returns the grid of hyper-parameters on the tuning seeds."""
+        """Returns the grid of hyperparameters on the tuning seeds."""
         mine, agents = self.settings_of(size), runs.grid(self.agents, size)
         return runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
 
@@ -123,7 +123,7 @@ class TunedFigure(TestbedFigure):
         return found
 
     def chosen(self, tables: Tables) -> TextTable | None:
-        """Returns the hyper-parameters of every agent and setting."""
+        """Returns the hyperparameters of every agent and setting."""
         grid = tables.read(f"testbed/{self.grid}.csv")
         rows = []
         for flag, how in self.flags.items():
@@ -137,10 +137,10 @@ class TunedFigure(TestbedFigure):
         return ["tuned", "setting", "agent", "weight decay", "prior scale"], rows
 
     def tuned_on(self, tables: Tables) -> str:
-        """Says in a caption how hyper-parameters were chosen."""
+        """Says in a caption how hyperparameters were chosen."""
         used = self.used(tables)
         seeds = f" on {used['tuned on']}" if "tuned on" in used else ""
-        return f"Hyper-parameters chosen by joint KL{seeds}."
+        return f"Hyperparameters chosen by joint KL{seeds}."
 
 
 def rows_of(rows: Rows, planned: Sequence[Run]) -> pd.DataFrame:

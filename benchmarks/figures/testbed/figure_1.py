@@ -1,7 +1,7 @@
 """Figure 1: the four agents on the testbed at d = 100, tuned per setting and tuned globally, relative to mlp.
 
 The claims: marginal KL does not separate the agents; on joint KL n is better than mlp and p much better than n; bp is
-about as good as p when tuned per setting, and the best when one choice of hyper-parameters has to do for all settings.
+about as good as p when tuned per setting, and the best when one choice of hyperparameters has to do for all settings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ _KEYS = ["setting", "agent", "l2", "prior_scale", "prior_scaling"]
 class _Figure(base.TunedFigure):
     id, name, sweep, place = "F1", "figure_1", "figure_1", (5.1, 1)
     title = "Figure 1: even noise, two ways of tuning"
-    about = (
-        "Neural Testbed, d = 100: agents with hyper-parameters chosen for each setting, and with one choice for all."
-    )
+    about = "Neural Testbed, d = 100: agents with hyperparameters chosen for each setting, and with one choice for all."
     paper = {
         **base.TUNED_PAPER,
         "reported seeds": "10",
@@ -70,7 +68,7 @@ class _Figure(base.TunedFigure):
         return super().chosen_agents(choice, setting) + [choice.overall[name] for name in self.agents]
 
     def table(self, tables: Tables) -> pd.DataFrame:
-        """Returns the runs of either tuning, which `tuning` names: those of the hyper-parameters that it chose."""
+        """Returns the runs of either tuning, which `tuning` names: those of the hyperparameters that it chose."""
         import pandas as pd
 
         made = self.normalized(tables, "figure_1_runs")

@@ -1,6 +1,6 @@
 """Figures 2 and 8: agents where a quarter of the training labels 1 are flipped to 0, so that the noise is uneven.
 
-Temperature 0.1, every input dimension and data ratio; ensemble-n, -p and -bp with hyper-parameters chosen per setting
+Temperature 0.1, every input dimension and data ratio; ensemble-n, -p and -bp with hyperparameters chosen per setting
 on tuning seeds. The claims: on joint predictions p is better than n and bp better than p; on marginal predictions they
 are alike.
 """

@@ -107,7 +107,7 @@ class _Figure(base.TestbedFigure):
     id, name, sweep, place = "M", "testbed_members", "testbed_members", (5.1, 20)
     title = "How many members: KL against the size of the ensemble"
     about = (
-        "Neural Testbed, temperature 0.1, the public code's hyper-parameters: the first M of the members of each agent."
+        "Neural Testbed, temperature 0.1, the public code's hyperparameters: the first M of the members of each agent."
     )
     paper = {name: NOT_STATED for name in ("members", "reported seeds", "input dimensions d", "T / d")}
     full_size = "The paper shows no such figure for the testbed; its ensembles there have 100 members."
@@ -128,7 +128,7 @@ class _Figure(base.TestbedFigure):
     def collect(self, size: Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns the runs."""
         table = base.rows_of(rows, make_runs(size, range(size.seeds)))
-        # These agents have the public code's hyper-parameters; the columns are those that other testbed tables have.
+        # These agents have the public code's hyperparameters; the columns are those that other testbed tables have.
         with_prior = table.agent.isin([P, BP])
         table = table.assign(l2=1.0, prior_scale=with_prior * 3.0, prior_scaling="1/sqrt(rho)")
         return {f"{self.name}_runs": base.slim(table)}

@@ -1,6 +1,6 @@
 """The runs behind the testbed figures: their sizes, their ids, and the function that computes them.
 
-A figure is made in stages: a grid of hyper-parameters on tuning seeds, the choice from it, then the chosen agents on
+A figure is made in stages: a grid of hyperparameters on tuning seeds, the choice from it, then the chosen agents on
 reporting seeds, which no choice has seen. Importing this module does not import TensorFlow; computing runs does.
 """
 
@@ -38,7 +38,7 @@ class Size:
     """How large a figure is made: one preset of it."""
 
     num_members: int
-    tuning_members: int  # of the grid; the chosen hyper-parameters are then used with `num_members`
+    tuning_members: int  # of the grid; the chosen hyperparameters are then used with `num_members`
     tuning_seeds: int
     reporting_seeds: int
     data_ratios: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
@@ -50,7 +50,7 @@ class Size:
 
     @property
     def seeds_to_tune(self) -> range:
-        """Seeds that hyper-parameters are chosen on."""
+        """Seeds that hyperparameters are chosen on."""
         return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds)
 
     @property
@@ -86,7 +86,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """An agent with its hyper-parameters; those it does not have are 0."""
+    """An agent with its hyperparameters; those it does not have are 0."""
 
     name: str
     num_members: int
@@ -113,7 +113,7 @@ def has_prior(name: str) -> bool:
 
 
 def grid(names: Iterable[str], size: Size) -> list[Agent]:
-    """Returns the agents of a hyper-parameter grid."""
+    """Returns the agents of a hyperparameter grid."""
     agents = []
     for name in names:
         members = 1 if name in POINT else size.tuning_members

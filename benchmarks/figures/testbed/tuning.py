@@ -1,6 +1,6 @@
-"""Chooses hyper-parameters from a table of runs: the best per setting, and one for all settings.
+"""Chooses hyperparameters from a table of runs: the best per setting, and one for all settings.
 
-The table has a row per (setting, agent, hyper-parameters, seed). Scores are normalized by the uniform agent's score of
+The table has a row per (setting, agent, hyperparameters, seed). Scores are normalized by the uniform agent's score of
 their setting before they are averaged over settings, so that every setting counts alike; lower is better.
 """
 
@@ -16,14 +16,14 @@ from trainers.sweeps import sweep
 if TYPE_CHECKING:
     import pandas as pd
 
-# What tells settings apart, and what tells the hyper-parameters of an agent apart.
+# What tells settings apart, and what tells the hyperparameters of an agent apart.
 SETTING = ["input_dim", "data_ratio", "temperature", "flip"]
 HYPER = ["num_members", "l2", "prior_scale", "prior_scaling"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Chosen hyper-parameters: per (setting's id, agent's name), and per agent's name for all settings."""
+    """Chosen hyperparameters: per (setting's id, agent's name), and per agent's name for all settings."""
 
     per_setting: dict[tuple[str, str], testbed_runs.Agent]
     overall: dict[str, testbed_runs.Agent]
@@ -55,13 +55,13 @@ def normalize(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marg
 def choose(
     rows: Iterable[dict[str, Any]], runs: Sequence[sweep.Run], names: Sequence[str], score: str = "kl_joint"
 ) -> Choice:
-    """Chooses the hyper-parameters with the lowest mean score over the tuning seeds.
+    """Chooses the hyperparameters with the lowest mean score over the tuning seeds.
 
     Args:
         rows: completed runs; only those of `runs` are looked at.
-        runs: the whole grid on the tuning seeds. All of it must be there: a part would favour what is missing.
+        runs: the whole grid on the tuning seeds. All of it must be there: a part would favor what is missing.
         names: the agents to choose for.
-        score: the column to minimise.
+        score: the column to minimize.
     """
     import pandas as pd
 

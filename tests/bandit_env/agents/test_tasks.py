@@ -93,7 +93,7 @@ def test_final_regrets_are_compared_seed_by_seed():
             for seed, regret in enumerate(regrets)
         ]
     )
-    final = bandit_examples.summarise(table, 9).set_index("agent")
+    final = bandit_examples.summarize(table, 9).set_index("agent")
     np.testing.assert_allclose(final.loc["epsilon-greedy", ["regret", "minus_ensemble"]].astype(float), [3.5, 2.0])
     np.testing.assert_allclose(final.loc["epsilon-greedy", "minus_ensemble_error"], 1.0)  # of differences 1 and 3
     assert final.loc["dropout", "minus_ensemble_error"] == 0.0

@@ -117,8 +117,8 @@ def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, caps
     fake.images = False
     assert cli.main(["reproduce", "--only", "linear,F4", "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "left out, CIFAR10 could not be had" in said
-    assert "CIFAR10 could not be had" in (tmp_path / "report.html").read_text()
+    assert "left out, CIFAR10 could not be downloaded or read" in said
+    assert "CIFAR10 could not be downloaded or read" in (tmp_path / "report.html").read_text()
     assert fake.calls == ["images", "linear --preset quick"]
 
 

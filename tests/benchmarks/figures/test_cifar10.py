@@ -172,7 +172,7 @@ def test_figure_4_takes_the_scale_that_is_best_on_other_seeds():
 def test_verdicts_with_enough_seeds():
     size = figure_3.SIZES["standard"]
     runs = cifar10_runs.table(_rows(figure_3, "standard"), size, cifar10_runs.plain_agents(size))
-    lines = cifar10_drawing.compare(cifar10_drawing.normalise(runs, "vgg"), ["ensemble-p"], figure_3.PAIRS)
+    lines = cifar10_drawing.compare(cifar10_drawing.normalize(runs, "vgg"), ["ensemble-p"], figure_3.PAIRS)
     verdicts = {(line["score"], line["quantity"]): line["verdict"] for line in lines}
     assert verdicts["nll_joint", "ensemble-p - ensemble-n"] == "lower"
     assert verdicts["nll_marginal", "ensemble-p - ensemble-n"] == "not distinguished"
@@ -194,8 +194,8 @@ def test_figure_11_compares_ensembles_of_one_size():
         row["nll_joint"] *= 2.0 if row["num_members"] == 1 else 1.0
     size = figure_11.SIZES["standard"]
     runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
-    normalised = cifar10_drawing.normalise(runs, "ensemble-n", by=("num_train", "num_members"))
-    means = normalised[normalised.label == "ensemble-p"].groupby("num_members").nll_joint.mean()
+    normalized = cifar10_drawing.normalize(runs, "ensemble-n", by=("num_train", "num_members"))
+    means = normalized[normalized.label == "ensemble-p"].groupby("num_members").nll_joint.mean()
     assert means.index.tolist() == [1, 3, 10]
     np.testing.assert_allclose(means, 0.8, rtol=1e-9)
 

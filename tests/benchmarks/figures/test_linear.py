@@ -65,13 +65,13 @@ def test_joint_tables(tables):
     assert 0 < curve.kl[1] < curve.kl[50] < curve.coefficient_kl[50]
 
 
-def test_members_sampled_in_parts_follow_the_law():
+def test_members_sampled_in_parts_follow_the_distribution():
     problems = linear_problems.sample_problems(linear_problems.make_setting(2, 1000), 3, seed=0)
     members = experiment.sample_in_parts(problems, "ensemble-bp", None, 4000, seed=0)  # one problem at a time
-    law = problems.distribution("ensemble-bp")
-    error = np.sqrt(np.diagonal(law.cov, axis1=1, axis2=2) / 4000)
+    expected = problems.distribution("ensemble-bp")
+    error = np.sqrt(np.diagonal(expected.cov, axis1=1, axis2=2) / 4000)
     assert members.shape == (3, 4000, 2)
-    assert np.all(np.abs(members.mean(axis=1) - law.mean) < 4.5 * error)
+    assert np.all(np.abs(members.mean(axis=1) - expected.mean) < 4.5 * error)
 
 
 def test_command_writes_what_it_names_and_repeats_itself(tmp_path, monkeypatch, capsys):

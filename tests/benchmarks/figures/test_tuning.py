@@ -1,4 +1,4 @@
-"""The choice of hyper-parameters against a table whose best entries are known."""
+"""The choice of hyperparameters against a table whose best entries are known."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_best_per_setting_and_overall():
     choice = tuning.choose(make_rows(make_runs()), make_runs(), ["ensemble-p"])
     assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 1.0
     assert choice.per_setting["d10-r10-t0.1", "ensemble-p"].prior_scale == 3.0
-    # Normalised means: 0.5, 0.25, 0.55. Without normalisation scale 1 would win: 0.95, 1.15, 4.6.
+    # Normalised means: 0.5, 0.25, 0.55. Without normalization scale 1 would win: 0.95, 1.15, 4.6.
     assert choice.overall["ensemble-p"].prior_scale == 2.0
     assert len(choice.grid) == 6
     assert choice.grid.best_in_setting.sum() == 2

@@ -115,8 +115,8 @@ def test_headings_are_in_order_and_links_lead_somewhere(page):
     for link in page.all("a"):
         assert link["href"].removeprefix("#") in ids
     for _, attributes in page.tags:
-        if "aria-labelledby" in attributes:
-            assert attributes["aria-labelledby"] in ids
+        if "aria-labeledby" in attributes:
+            assert attributes["aria-labeledby"] in ids
 
 
 def test_plots_say_what_they_show(page):
@@ -186,7 +186,7 @@ def test_the_command_writes_all_three(world, tmp_path, capsys):
     row = table[table.claim == "F8-p"].iloc[0]
     assert (row.estimate, row["count"], row.region_high) == (pytest.approx(0.4 / 0.6 - 1, abs=0.02), 8, -0.1)
     assert row.low < row.estimate < row.high
-    assert row.standardised < -3
+    assert row.standardized < -3
 
 
 def test_a_folder_with_little_in_it_has_a_report(world, tmp_path):

@@ -106,8 +106,8 @@ def test_predictions_are_those_of_the_keras_models_plus_the_scaled_prior():
 def test_equals_the_keras_fit_path_of_an_ensemble():
     x, y = _data(50)
     network = compiled.Network(4, (8, 6), 2)
-    law = bootstrap.Bernoulli(0.5)
-    group = compiled.Group(4, l2=0.01, learning_rate=0.01, prior_scale=2.0, bootstrap=law)
+    weights = bootstrap.Bernoulli(0.5)
+    group = compiled.Group(4, l2=0.01, learning_rate=0.01, prior_scale=2.0, bootstrap=weights)
     schedule = compiled.Schedule(15, 10, 3)
     trained = compiled.train(x, y, network, [group], schedule)[0]
 
@@ -118,7 +118,7 @@ def test_equals_the_keras_fit_path_of_an_ensemble():
         lambda: _keras_model(start, next(members)),
         num_members=4,
         prior=tfe.PriorFunction(lambda: _keras_model(priors, next(frozen)), scale=2.0),
-        bootstrap=law,
+        bootstrap=weights,
         l2=0.01,
         seed=3,
     )
