@@ -79,7 +79,7 @@ CLAIMS: tuple[Claim, ...] = (
         "B4-snr-distance",
         "B4",
         "appendix B.4",
-        "At a high signal-to-noise ratio ensemble-p is near optimal, judged by the distance between the two distributions.",
+        "At a high signal-to-noise ratio ensemble-p is near optimal, judged by the distance of the two distributions.",
         Linear("snr", Region(high=1e-3), "squared wasserstein"),
         "the squared Wasserstein distance at the highest ratio is below 0.001 (prior variance: 1)",
         "problems",

@@ -1,4 +1,4 @@
-"""How much faster one batched call is than a Python loop over regression problems: posterior, two distributions, their KLs.
+"""How much faster one batched call is than a Python loop over regression problems: posterior, two ensembles, KLs.
 
 Run: python -m benchmarks.speed.linear
 """
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
         ("Python loop in plain NumPy", numpy_seconds * scale, graph_seconds, numpy_values),
     ]
     print(
-        f"{args.problems} problems, d={args.dim}, T={args.data}: posterior, two distributions, two KLs (loops ran {looped})"
+        f"{args.problems} problems, d={args.dim}, T={args.data}: posterior, two ensembles, two KLs (loops ran {looped})"
     )
     print(f"{'':<38}{'seconds':>10}{'batched is faster by':>22}{'largest difference':>20}")
     for name, seconds, reference, values in rows:
