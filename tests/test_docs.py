@@ -1,10 +1,11 @@
-"""The documentation: tutorials run, commands on its pages exist, the site builds, and needs no network."""
+"""The documentation: tutorials run, commands and modules on its pages exist, the site builds, and needs no network."""
 
 import argparse
 import ast
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import pathlib
 import re
@@ -15,11 +16,14 @@ import sys
 import pytest
 
 from benchmarks.commands import main as cli
+from tf_ensembles import moved
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+# What a reader finds beside the site. CHANGELOG.md names former modules, too.
+OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks" / "results").glob("*/README.md"))]
 
 
 def blocks(path, language):
@@ -105,21 +109,23 @@ def test_python_blocks_call_what_there_is(path):
 
 
 def command_lines(path):
-    """Yields the `tf-ensembles` command lines of a page's shell blocks, as lists of words."""
-    for _, text in blocks(path, "bash"):
+    """Yields the `tf-ensembles` command lines of a page's shell and indented blocks, as lists of words."""
+    indented = "\n".join(re.findall(r"^    (tf-ensembles .*)", path.read_text(), flags=re.MULTILINE))
+    for text in (*(text for _, text in blocks(path, "bash")), indented):
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["tf-ensembles"]:
                 yield words[1:]
 
 
-LINES = [(path, words) for path in PAGES for words in command_lines(path)]
+LINES = [(path, words) for path in [*PAGES, *OTHERS] for words in command_lines(path)]
 
 
 @pytest.mark.parametrize(("path", "words"), LINES, ids=[" ".join(words) for _, words in LINES])
 def test_shell_lines_are_what_the_command_takes(path, words):
     command, *arguments = words
-    module = importlib.import_module(cli.COMMANDS[command].module)
+    assert command in cli.COMMANDS
+    module = importlib.import_module(f"benchmarks.commands.{command}")
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     try:
@@ -131,13 +137,46 @@ def test_shell_lines_are_what_the_command_takes(path, words):
 def test_figures_that_are_swept_exist():
     from benchmarks.commands import sweep as sweep_command
 
-    swept = [words[2] for _, words in LINES if words[:2] in (["sweep", "run"], ["sweep", "draw"])]
-    assert swept
-    assert set(swept) <= set(sweep_command.FIGURES)
+    swept = {
+        name
+        for _, words in LINES
+        if words[:2] in (["sweep", "run"], ["sweep", "draw"])
+        for name in itertools.takewhile(lambda word: not word.startswith("--"), words[2:])
+    }
+    assert len(swept) > 5
+    for name in swept:
+        assert sweep_command.load(name).presets
 
 
 def test_the_shell_lines_were_found():
     assert {words[0] for _, words in LINES} >= {"sweep", "reproduce", "bandit", "export"}
+
+
+@pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_modules_that_are_named_exist(path):
+    text = path.read_text()
+    for name in re.findall(r"\b(?:tf_ensembles|trainers|bandit_env|benchmarks|tests|docs)/[\w./]*\w", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"python\s+-m\s+((?:trainers|bandit_env|benchmarks)[\w.]*\w)", text):
+        place = ROOT / name.replace(".", "/")
+        assert place.is_dir() or place.with_suffix(".py").is_file(), name
+    for name in re.findall(r"`((?:tf_ensembles|trainers|bandit_env|benchmarks)(?:\.[a-z]\w*)+)`", text):
+        assert _resolves(name), name
+
+
+def _resolves(name):
+    """Whether a dotted name is a module of ours at its present place, or something in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:count])
+        if place.is_dir() or place.with_suffix(".py").is_file():
+            value = importlib.import_module(".".join(parts[:count]))
+            for part in parts[count:]:
+                if not hasattr(value, part):
+                    return False
+                value = getattr(value, part)
+            return name not in moved.MODULES
+    return False
 
 
 def test_every_command_is_explained():
