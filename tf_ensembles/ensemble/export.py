@@ -28,8 +28,6 @@ def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib
     """
     if not isinstance(model, Ensemble):
         raise ValueError(f"Expected a tfe.Ensemble. Received: {type(model)}")
-    if model.members is None:
-        raise ValueError("Expected an ensemble that has seen data, or members that start with keras.Input.")
     target = pathlib.Path(path)
     if target.exists() and not (target / "saved_model.pb").exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"Expected a new folder or an earlier export. Received: {target}, which holds something else")
@@ -78,7 +76,7 @@ class _Endpoints:
     def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
         predictions = self._predictions(x)
         if self._kind is Kind.VALUES:
-            # Members give means only: their spread is epistemic, and the noise of the targets is not modelled.
+            # Members give means only: their spread is epistemic, and the noise of the targets is not modeled.
             spread = tf.reduce_sum(tf.math.reduce_variance(predictions, axis=1), axis=-1)
             return {"total": spread, "aleatoric": tf.zeros_like(spread), "epistemic": spread}
         total = _entropy(tf.reduce_mean(predictions, axis=1))
@@ -92,7 +90,6 @@ def _entropy(probabilities: tf.Tensor) -> tf.Tensor:
 
 def _input_signature(model: Ensemble) -> list[tf.TensorSpec]:
     """One spec per input, named by its key for dict inputs."""
-    assert model.members is not None
     specs = model.input_specs()
     if isinstance(specs, dict):
         return [tf.TensorSpec(shape, dtype, name=key) for key, (shape, dtype) in specs.items()]

@@ -173,9 +173,9 @@ def test_convex_problem_collapses_without_priors_and_not_with_them():
 
 
 @pytest.mark.parametrize(
-    "law", [tfe.Bernoulli(0.5), tfe.Exponential(), tfe.Poisson(), tfe.GaussianNoise(0.5)], ids=repr
+    "bootstrap", [tfe.Bernoulli(0.5), tfe.Exponential(), tfe.Poisson(), tfe.GaussianNoise(0.5)], ids=repr
 )
-def test_regression_minimises_each_members_own_weighted_loss(law):
+def test_regression_minimizes_each_members_own_weighted_loss(bootstrap):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 2))
     y = x @ np.array([[1.0, 0.2], [-1.0, 2.0]]) + rng.normal(size=(30, 2))
@@ -183,11 +183,11 @@ def test_regression_minimises_each_members_own_weighted_loss(law):
     def build():
         return keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, use_bias=False)])
 
-    ensemble = tfe.Ensemble(build, 3, bootstrap=law, l2=0.05, seed=9)
+    ensemble = tfe.Ensemble(build, 3, bootstrap=bootstrap, l2=0.05, seed=9)
     ensemble.compile(keras.optimizers.SGD(0.2), "mse")
     _descend(ensemble, x, y, steps=300)
-    weights = law.weights(9, np.arange(30), np.arange(3)).numpy()
-    noise = law.target_noise(9, np.arange(30), np.arange(3), 2)
+    weights = bootstrap.weights(9, np.arange(30), np.arange(3)).numpy()
+    noise = bootstrap.target_noise(9, np.arange(30), np.arange(3), 2)
     for member in range(3):
         # mse averages over the 2 targets: (1/T) sum_t w_t |y - x theta|^2 / 2 + l2 |theta|^2.
         w = weights[:, member, None]
