@@ -16,8 +16,8 @@ from benchmarks.commands import sweep
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options; sizes that are not given are the preset's."""
     parser.add_argument("--preset", choices=sweep.PRESETS, default="standard", help="how large (default standard)")
-    parser.add_argument("--problems", type=int, help="reported problems J (standard: 10,000)")
-    parser.add_argument("--tuning-problems", type=int, help="problems to tune on (standard: 2,000)")
+    parser.add_argument("--problems", type=int, help="reported problems J (standard: 100,000)")
+    parser.add_argument("--tuning-problems", type=int, help="problems to tune on (standard: 10,000)")
     parser.add_argument("--horizon", type=int, help="steps T (standard: 10,000)")
     parser.add_argument("--actions", type=int, help="actions N (default 4)")
     parser.add_argument("--dim", type=int, help="features d (default 2)")
@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
         "members_horizon": args.members_horizon,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    size = dataclasses.replace(figures[0].presets[args.preset], **given)
-    plans = [running.Plan(figure, size, args.output) for figure in figures]
+    plans = [
+        running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.output)
+        for figure in figures
+    ]
     options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
     return running.run(plans, args.output, {}, **options)

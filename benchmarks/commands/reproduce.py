@@ -185,7 +185,8 @@ def _prepare_images(data: str | None) -> tuple[bool, str]:
         raise KeyboardInterrupt
     if found.returncode:
         return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
-    return True, f"Images: the real CIFAR10 ({found.stdout.strip().splitlines()[-1]})."
+    how = found.stdout.strip().splitlines()[-1].removeprefix("CIFAR10: ")
+    return True, f"Images: the real CIFAR10 ({how})."
 
 
 def _marker(part: Part, output: pathlib.Path) -> pathlib.Path:

@@ -59,6 +59,7 @@ class Figure(abc.ABC):
     sweep: ClassVar[str]  # names the folder of its runs; figures that share runs share it
     presets: ClassVar[Mapping[str, Any]]  # by name: how large; what `stages` and `collect` take
     pairs: ClassVar[Sequence[tuple[str, str]]] = ()  # agents whose differences are told beside the figure
+    by: ClassVar[tuple[str, str] | None] = None  # a column for each of whose values they are told, and how it is named
     scores: ClassVar[Mapping[str, str]] = {}  # columns of the table that are scores, with their names
     same_runs_as: ClassVar[str] = ""  # the id of the figure whose runs it shows in another way
     needs_images: ClassVar[bool] = False  # whether its runs read CIFAR10
@@ -119,12 +120,18 @@ class Figure(abc.ABC):
 
     def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
         """Returns the relative difference of each pair and score, with the score's name: what claims compute, too."""
+        if self.by is None:
+            return self._differences(table, "")
+        column, symbol = self.by
+        return [one for value, rows in table.groupby(column) for one in self._differences(rows, symbol.format(value))]
+
+    def _differences(self, table: pd.DataFrame, where: str) -> list[tuple[str, str, stats.Interval]]:
         found = []
         for score, name in self.scores.items():
             for first, second in self.pairs:
                 if {first, second} <= set(table.agent):
                     values = stats.paired(table, score, first, second)
-                    found.append((name, f"{first} against {second}", stats.relative_difference(*values)))
+                    found.append((f"{name}{where}", f"{first} against {second}", stats.relative_difference(*values)))
         return found
 
     def __hash__(self) -> int:

@@ -19,14 +19,14 @@ from tf_ensembles.ensemble.outputs import Kind
 # Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
 #
 # `Ensemble.fit(x, y)` numbers arrays by position. A `tf.data.Dataset` is numbered with `number_examples`, before it is
-# shuffled and batched; anything else yields `with_ids(x, ids)` in the place of `x`. Ids travel inside `x`, so every way
+# shuffled and batched; anything else yields `with_ids(x, ids)` in place of `x`. Ids travel inside `x`, so every way
 # in which Keras slices, shuffles and distributes inputs keeps them beside their examples.
 
 INPUTS, IDS, PRIOR = "tfe_inputs", "tfe_example_id", "tfe_prior"
 
 _HOW_TO_ATTACH = (
     "Number a tf.data.Dataset with tfe.number_examples(dataset) before shuffle and batch, "
-    "or give tfe.with_ids(x, ids) in the place of x."
+    "or give tfe.with_ids(x, ids) in place of x."
 )
 
 
@@ -40,7 +40,7 @@ class Inputs:
 
 
 def with_ids(x: Any, ids: Any, prior: Any = None) -> dict[str, Any]:
-    """Returns `x` with the ids `[batch]` of its examples, to be given to `fit` or `train_on_batch` in the place of `x`.
+    """Returns `x` with the ids `[batch]` of its examples, to be given to `fit` or `train_on_batch` in place of `x`.
 
     Args:
         x: inputs `[batch, ...]`, or any structure of them.
@@ -210,9 +210,9 @@ def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) 
     if outputs.takes_class_indices(loss):
         classes = num_outputs
         if y.size != length:
-            raise ValueError(f"Expected class numbers of shape [{length}]. Received: y of shape {y.shape}")
+            raise ValueError(f"Expected class labels of shape [{length}]. Received: y of shape {y.shape}")
         if not np.equal(np.mod(y, 1), 0).all():
-            raise ValueError(f"Expected whole class numbers. Received: {y[np.mod(y, 1) != 0][0]}")
+            raise ValueError(f"Expected integer class labels. Received: {y[np.mod(y, 1) != 0][0]}")
         if y.min() < 0 or y.max() >= classes:
             raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
     elif kind in (Kind.LOGITS, Kind.BINARY_LOGITS, Kind.PROBABILITIES):

@@ -29,8 +29,6 @@ def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib
     """
     if not isinstance(model, Ensemble):
         raise ValueError(f"Expected a tfe.Ensemble. Received: {type(model)}")
-    if model.members is None:
-        raise ValueError("Expected an ensemble that has seen data, or members that start with keras.Input.")
     target = pathlib.Path(path)
     if target.exists() and not (target / "saved_model.pb").exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"Expected a new folder or an earlier export. Received: {target}, which holds something else")
@@ -89,7 +87,6 @@ class _Endpoints:
 
 def _input_signature(model: Ensemble) -> list[tf.TensorSpec]:
     """One spec per input, named by its key for dict inputs."""
-    assert model.members is not None
     specs = model.input_specs()
     if isinstance(specs, dict):
         return [tf.TensorSpec(shape, dtype, name=key) for key, (shape, dtype) in specs.items()]

@@ -253,11 +253,11 @@ def _dense(runner: Runner, layer: layers.Dense, x: tf.Tensor, stacked: bool) -> 
     else:
         y = tf.einsum("m...i,mio->m...o" if stacked else "...i,mio->m...o", x, kernel)
     if layer.use_bias:
-        y += _beside_units(runner.value(layer.bias, layer.compute_dtype), y)
+        y += _broadcastable(runner.value(layer.bias, layer.compute_dtype), y)
     return Stacked(y if layer.activation is None else layer.activation(y))
 
 
-def _beside_units(weight: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+def _broadcastable(weight: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Weights `[members, units]` in a shape that broadcasts against `[members, batch, ..., units]`."""
     return tf.reshape(weight, [weight.shape[0], *([1] * (len(y.shape) - 2)), weight.shape[-1]])
 
@@ -287,7 +287,7 @@ def _batch_norm(runner: Runner, layer: layers.BatchNormalization, x: tf.Tensor, 
     offset = -mean * scale
     if layer.center:
         offset += runner.value(layer.beta, "float32")
-    return Stacked(tf.cast(x * _beside_units(scale, x) + _beside_units(offset, x), dtype))
+    return Stacked(tf.cast(x * _broadcastable(scale, x) + _broadcastable(offset, x), dtype))
 
 
 def _layer_norm(runner: Runner, layer: layers.LayerNormalization, x: tf.Tensor, stacked: bool) -> Stacked:
@@ -298,9 +298,9 @@ def _layer_norm(runner: Runner, layer: layers.LayerNormalization, x: tf.Tensor, 
     mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
     y = (x - mean) * tf.math.rsqrt(variance + layer.epsilon)
     if layer.scale:
-        y *= _beside_units(runner.value(layer.gamma, "float32"), y)
+        y *= _broadcastable(runner.value(layer.gamma, "float32"), y)
     if layer.center:
-        y += _beside_units(runner.value(layer.beta, "float32"), y)
+        y += _broadcastable(runner.value(layer.beta, "float32"), y)
     return Stacked(tf.cast(y, dtype))
 
 

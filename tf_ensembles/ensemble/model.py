@@ -1,8 +1,8 @@
 """`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
 
-The class says what an ensemble does, in the order of a life: built, run, compiled, trained, evaluated, saved. How, is
-in the modules beside it: `stack` and `layer_rules` run members, `data` prepares examples, `outputs` has losses and
-mixtures, `updates` the optimizer's steps, `callbacks` what happens between epochs.
+The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
+done in the modules beside it: `stack` and `layer_rules` run members, `data` prepares examples, `outputs` has losses and
+mixtures, `updates` the optimizer's steps and frozen members, `callbacks` what happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
@@ -23,7 +23,6 @@ from tf_ensembles.ensemble import arguments, data, keras_private, outputs, stack
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble.layer_rules import Hidden
 from tf_ensembles.ensemble.outputs import Kind
-from tf_ensembles.metrics.streaming import MemberMetric
 from tf_ensembles.prior import PriorFunction
 
 
@@ -65,9 +64,8 @@ class Ensemble(keras.Model):
         self.members: stack.MemberStack | None = None
         self.priors: stack.MemberStack | None = None
         self.member_history: dict[str, list[Array]] = {}
-        self._frozen = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="frozen")
-        self._diverged = self.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name="diverged")
-        self._frozen_now = self._diverged_now = np.zeros(num_members, bool)
+        self._frozen = updates.Marks(self, num_members, "frozen")
+        self._diverged = updates.Marks(self, num_members, "diverged")
         self._auto_jit = True
         self._update: Hidden | None = None
         self._built_on: Any = None
@@ -75,10 +73,10 @@ class Ensemble(keras.Model):
         models = stack.build_models(build_member, num_members, seed, "build_member")
         priors = stack.build_models(prior.build, num_members, stack.prior_seed(seed), "build_prior") if prior else []
         self._models, self._prior_models = Hidden(models), Hidden(priors)
-        if stack.know_their_outputs([*models, *priors]):
+        if stack.have_known_outputs([*models, *priors]):
             self._stack_models()
 
-    # Built: the members' variables become stacked ones.
+    # Building: the variables of all members become stacked ones.
 
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: variables are created from the builders, or from the first data for models without inputs."""
@@ -111,7 +109,7 @@ class Ensemble(keras.Model):
         if self.members is None:
             raise ValueError(
                 "Expected an ensemble that has seen data, or members that start with keras.Input. "
-                "Received: one that is not built"
+                "Received: one that is not built yet"
             )
         return self.members
 
@@ -120,20 +118,17 @@ class Ensemble(keras.Model):
     @property
     def execution(self) -> str:
         """How members run: `"vectorized"`, or what is looped over members and why nothing better is known."""
-        if self.members is None:
-            return "not built"
-        looped = [*self.members.looped, *(self.priors.looped if self.priors else ())]
-        return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
+        return stack.execution(self.members, self.priors)
 
     @property
     def frozen(self) -> Array:
         """Which members are no longer trained, `[members]` of bool."""
-        return np.asarray(self._frozen) > 0
+        return self._frozen.read()
 
     @property
     def diverged(self) -> Array:
         """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
-        return np.asarray(self._diverged) > 0
+        return self._diverged.read()
 
     @property
     def member_losses(self) -> Array:
@@ -170,7 +165,7 @@ class Ensemble(keras.Model):
             total += self.l2 * members.squared_norm()
         return result, total
 
-    # Compiled.
+    # Compiling.
 
     def compile(
         self,
@@ -199,10 +194,7 @@ class Ensemble(keras.Model):
         self._member_loss = outputs.as_loss(loss)
         self.kind = outputs.kind_of(self._outputs_argument, self._member_loss, self.prior is not None)
         listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
-        self._member_metrics = [metric for metric in listed if isinstance(metric, MemberMetric)]
-        if self._member_metrics and self.kind is Kind.VALUES:
-            raise ValueError(f"Expected class predictions for {self._member_metrics[0].name}. Received: a regression")
-        others = [metric for metric in listed if not isinstance(metric, MemberMetric)]
+        self._member_metrics, others = outputs.split_metrics(listed, self.kind)
         self._auto_jit = jit_compile == "auto"
         kwargs.update(weighted_metrics=weighted_metrics, jit_compile=jit_compile)
         super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
@@ -236,14 +228,19 @@ class Ensemble(keras.Model):
         finally:
             self.jit_compile = kept
 
+    def _remember_marks(self) -> None:
+        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
+        self._frozen.remember()
+        self._diverged.remember()
+
     def make_train_function(self, force: bool = False) -> Any:
         """Compiles the training step for the members that are marked now."""
-        self._frozen_now, self._diverged_now = self.frozen, self.diverged
+        self._remember_marks()
         return super().make_train_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
         """Compiles the evaluation step for the members that are marked now."""
-        self._frozen_now, self._diverged_now = self.frozen, self.diverged
+        self._remember_marks()
         with self._auto_jit_off():
             return super().make_test_function(force)
 
@@ -254,30 +251,27 @@ class Ensemble(keras.Model):
 
     def freeze_members(self, indices: Sequence[int]) -> None:
         """Stops training these members; the others go on."""
-        self._mark(indices, self._frozen)
+        self._frozen.add(indices)
+        self._compile_steps_again()
 
     def mark_diverged(self, indices: Sequence[int]) -> None:
         """Stops training these members and leaves them out of mixtures and metrics."""
-        self._mark(indices, self._frozen)
-        self._mark(indices, self._diverged)
+        self._frozen.add(indices)
+        self._diverged.add(indices)
+        self._compile_steps_again()
 
-    def _mark(self, indices: Sequence[int], variable: Any) -> None:
-        flags = np.array(variable)
-        flags[np.asarray(indices, int)] = 1.0
-        variable.assign(flags)
-        # Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing.
+    def _compile_steps_again(self) -> None:
         if self.compiled:
             self.make_train_function(force=True)
             self.make_test_function(force=True)
 
-    # Trained and evaluated, one batch.
+    # One step of training or evaluation.
 
     def train_step(self, batch: Any) -> dict[str, Any]:
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
-        frozen = self.frozen if tf.executing_eagerly() else self._frozen_now
-        with updates.frozen_members_kept(self.stacked_variables, frozen):
+        with updates.frozen_members_kept(self.stacked_variables, self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
                 losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
@@ -330,7 +324,7 @@ class Ensemble(keras.Model):
 
     def _healthy(self) -> Array:
         """Returns the indices of members that have not diverged; of all, if none is left."""
-        diverged = self.diverged if tf.executing_eagerly() else self._diverged_now
+        diverged = self._diverged.in_step()
         return np.flatnonzero(~diverged) if not diverged.all() else np.arange(self.num_members)
 
     def get_metrics_result(self) -> dict[str, Any]:
@@ -418,7 +412,7 @@ class Ensemble(keras.Model):
         members = tf.convert_to_tensor(self.predict(x, batch_size=batch_size, verbose=0))
         return np.asarray(outputs.two_columns(self.kind, outputs.mixture(self.kind, members, self._healthy())))
 
-    # Saved.
+    # Saving.
 
     def get_config(self) -> dict[str, Any]:
         """Returns the architecture of a member and of a prior, and the other arguments."""

@@ -6,6 +6,7 @@ Shapes inside: outputs `[members, batch, outputs]`, losses `[members]`; public o
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.metrics.streaming import MemberMetric
 
 
 class Kind(enum.Enum):
@@ -89,6 +91,14 @@ def takes_class_indices(loss: keras.losses.Loss) -> bool:
     return loss.name == "sparse_categorical_crossentropy"
 
 
+def split_metrics(metrics: Sequence[Any], kind: Kind) -> tuple[list[MemberMetric], list[Any]]:
+    """Returns the metrics that see the members, and the others, which see the mixture."""
+    ours = [metric for metric in metrics if isinstance(metric, MemberMetric)]
+    if ours and kind is Kind.VALUES:
+        raise ValueError(f"Expected class predictions for {ours[0].name}. Received: a regression")
+    return ours, [metric for metric in metrics if not isinstance(metric, MemberMetric)]
+
+
 def targets_and_weights(
     y: Any,
     sample_weight: Any,
@@ -111,10 +121,10 @@ def targets_and_weights(
     """
     y, weights = tf.convert_to_tensor(y), None
     if bootstrap is not None:
-        everyone = tf.range(num_members)
-        noise = bootstrap.target_noise(seed, ids, everyone, num_outputs)
+        all_members = tf.range(num_members)
+        noise = bootstrap.target_noise(seed, ids, all_members, num_outputs)
         if noise is None:
-            weights = tf.transpose(bootstrap.weights(seed, ids, everyone))
+            weights = tf.transpose(bootstrap.weights(seed, ids, all_members))
         else:
             y = tf.reshape(tf.cast(y, tf.float32), [1, -1, num_outputs]) + tf.transpose(noise, [1, 0, 2])
     if sample_weight is not None:
@@ -166,8 +176,8 @@ def total_loss(loss: keras.losses.Loss, losses: tf.Tensor, penalty: tf.Tensor) -
 def finite_mean(losses: tf.Tensor) -> tf.Tensor:
     """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
     finite = tf.math.is_finite(losses)
-    some = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
-    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / some
+    count = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
+    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / count
     return tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
 
 

@@ -71,7 +71,7 @@ def build_on(models: Sequence[keras.Model], sample: Any, seed: int) -> None:
                 model(sample)
 
 
-def know_their_outputs(models: Sequence[keras.Model]) -> bool:
+def have_known_outputs(models: Sequence[keras.Model]) -> bool:
     """Whether all models have their variables and an output shape already, without having seen data."""
     return all(model.built and hasattr(model, "output_shape") for model in models)
 
@@ -196,6 +196,14 @@ class _Constant(keras.initializers.Initializer):
 
 
 # Running members and priors.
+
+
+def execution(members: MemberStack | None, priors: MemberStack | None) -> str:
+    """Returns how members run: `"vectorized"`, or what is looped over members."""
+    if members is None:
+        return "not built"
+    looped = [*members.looped, *(priors.looped if priors else ())]
+    return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
 
 
 def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, known: Any) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Optimizer steps that keep members independent.
+"""Optimizer steps that keep members independent, and members that are frozen.
 
 Stacked variables hold all members, so an optimizer that treats every number by itself trains each member as if it were
 alone. One that looks at a whole variable (norms, matrix factors) would mix them: it gets one variable per member.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
@@ -55,7 +56,7 @@ class MemberwiseUpdate:
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             # One member's NaN would make the loss scale drop the whole step.
             finite = tf.math.is_finite(losses)
-            gradients = [tf.where(_beside(finite, g), g, tf.zeros_like(g)) for g in gradients]
+            gradients = [tf.where(_broadcastable(finite, g), g, tf.zeros_like(g)) for g in gradients]
         gradients = self._clip(gradients)
         with _without_clipping(_inner(self._optimizer)):
             if self._slices:
@@ -85,10 +86,10 @@ class MemberwiseUpdate:
         squares = [tf.reduce_sum(tf.square(g), axis=list(range(1, len(g.shape)))) for g in gradients]
         if inner.global_clipnorm is not None:
             total = tf.sqrt(tf.add_n(squares))
-            return [g * _beside(_factor(inner.global_clipnorm * scale, total), g) for g in gradients]
+            return [g * _broadcastable(_factor(inner.global_clipnorm * scale, total), g) for g in gradients]
         if inner.clipnorm is not None:
             limit = inner.clipnorm * scale
-            return [g * _beside(_factor(limit, tf.sqrt(s)), g) for g, s in zip(gradients, squares, strict=True)]
+            return [g * _broadcastable(_factor(limit, tf.sqrt(s)), g) for g, s in zip(gradients, squares, strict=True)]
         return list(gradients)
 
 
@@ -96,7 +97,7 @@ def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
     return limit / tf.maximum(norm, limit)
 
 
-def _beside(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+def _broadcastable(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     """`[members]` in a shape that broadcasts against `[members, ...]`."""
     return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))])
 
@@ -112,6 +113,38 @@ def _without_clipping(optimizer: Any) -> Iterator[None]:
         optimizer.clipnorm, optimizer.global_clipnorm = kept
 
 
+class Marks:
+    """Marks on members, kept in a variable of the model so that they are saved with it.
+
+    Args:
+        model: gets the variable.
+        num_members: M.
+        name: the variable's.
+    """
+
+    def __init__(self, model: keras.Model, num_members: int, name: str) -> None:
+        self._variable = model.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name=name)
+        self._remembered = np.zeros(num_members, bool)
+
+    def read(self) -> Array:
+        """Returns which members are marked, `[members]` of bool."""
+        return np.asarray(self._variable) > 0
+
+    def add(self, indices: Sequence[int]) -> None:
+        """Marks these members as well."""
+        flags = np.array(self._variable)
+        flags[np.asarray(indices, int)] = 1.0
+        self._variable.assign(flags)
+
+    def remember(self) -> None:
+        """Keeps the marks for a step that is about to be compiled, where the variable cannot be read."""
+        self._remembered = self.read()
+
+    def in_step(self) -> Array:
+        """Returns which members are marked, inside a step that may be compiled."""
+        return self.read() if tf.executing_eagerly() else self._remembered
+
+
 @contextlib.contextmanager
 def frozen_members_kept(variables: Sequence[Any], frozen: Array) -> Iterator[None]:
     """Puts the frozen members' slices of the variables back, after a step, to what they were before it.
@@ -124,4 +157,4 @@ def frozen_members_kept(variables: Sequence[Any], frozen: Array) -> Iterator[Non
     before = [tf.identity(variable.value) for variable in kept]
     yield
     for variable, value in zip(kept, before, strict=True):
-        variable.assign(tf.where(_beside(tf.constant(frozen), value), value, variable.value))
+        variable.assign(tf.where(_broadcastable(tf.constant(frozen), value), value, variable.value))

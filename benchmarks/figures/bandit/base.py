@@ -32,6 +32,7 @@ class BanditFigure(base.Figure):
 
     part, sweep = "bandit", "bandit"
     scores = {"regret": "regret"}
+    by = ("horizon", ", T = {:,}")
     agents: ClassVar[Sequence[str]]
     paper: ClassVar[Mapping[str, str]] = {"problems J": NOT_STATED, "horizon T": NOT_STATED}
     full_size = "The paper states neither the number of problems nor the horizon; verdicts depend on the horizon."
@@ -88,12 +89,7 @@ class BanditFigure(base.Figure):
 
     def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
         """Returns the relative difference of each pair at each horizon."""
-        ends = table[table.step == table.horizon]
-        return [
-            (f"{score}, T = {horizon:,}", pair, interval)
-            for horizon, rows in ends.groupby("horizon")
-            for score, pair, interval in super(BanditFigure, self).differences(rows)
-        ]
+        return super().differences(table[table.step == table.horizon])
 
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns the number of problems and the horizon."""

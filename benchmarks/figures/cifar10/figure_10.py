@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks import stats
 from benchmarks.figures import panels
 from benchmarks.figures.cifar10 import base, figure_3
 from benchmarks.figures.cifar10.runs import VGG, N, P
@@ -22,6 +21,7 @@ class _Figure(figure_3.PlainFigure):
     id, name, place, same_runs_as = "F10", "figure_10", (5.2, 10), "F3"
     title = "Figure 10: CIFAR10, prior functions by the size of the training set"
     about = "The runs of figure 3, training set by training set: where do prior functions help?"
+    by = ("num_train", ", T = {:,}")
 
     def kept(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs: figure 3's, where they were not made apart."""
@@ -40,14 +40,6 @@ class _Figure(figure_3.PlainFigure):
                 log_x=True,
             )
             for score, name in base.SCORES.items()
-        ]
-
-    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
-        """Returns the relative difference of each pair and score for each T."""
-        return [
-            (f"{score}, T = {count:,}", pair, interval)
-            for count, rows in table.groupby("num_train")
-            for score, pair, interval in super(_Figure, self).differences(rows)
         ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from benchmarks import stats
 from benchmarks.figures import panels
 from benchmarks.figures.base import NOT_STATED
 from benchmarks.figures.cifar10 import base, runs
@@ -37,6 +36,7 @@ class _Figure(base.Cifar10Figure):
     full_size = "The paper's size: hundreds of VGG networks for each of 4 training sets, 400 epochs, on TPUs."
     reference, within = N, ("num_train", "num_members")
     pairs = ((P, N), *((one, P) for one in base.BOOTSTRAPPED))
+    by = ("num_members", ", M = {}")
     presets = {
         "quick": runs.Size(
             _noisy(runs.TINY_100),
@@ -78,14 +78,6 @@ class _Figure(base.Cifar10Figure):
                 log_x=True,
             )
             for score, name in base.SCORES.items()
-        ]
-
-    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
-        """Returns the relative difference of each pair and score for each size."""
-        return [
-            (f"{score}, M = {count}", pair, interval)
-            for count, rows in table.groupby("num_members")
-            for score, pair, interval in super(_Figure, self).differences(rows)
         ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from benchmarks import stats
 from benchmarks.figures import panels
 from benchmarks.figures.tables import Tables
 from benchmarks.figures.testbed import base, runs, tuning
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 INPUT_DIM = 100
 TEMPERATURES = (0.01, 0.1, 0.5)
-PER_SETTING, GLOBAL = "per setting", "global"
+PER_SETTING, GLOBAL = "per setting", "globally"
 TUNINGS = {PER_SETTING: "best_in_setting", GLOBAL: "best_overall"}  # with the column of the grid that says so
 _KEYS = ["setting", "agent", "l2", "prior_scale", "prior_scaling"]
 
@@ -41,6 +40,7 @@ class _Figure(base.TunedFigure):
     agents, grid, seeds_per_stage = (MLP, N, P, BP), "figure_1_grid", 2
     flags = {"best_in_setting": "per setting", "best_overall": "globally"}
     pairs = ((N, MLP), (P, N), (BP, P))
+    by = ("tuning", ", tuned {}")
     presets = {
         "quick": runs.Size(
             num_members=10,
@@ -81,27 +81,19 @@ class _Figure(base.TunedFigure):
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
         """Names the tuning, too."""
-        return [f"{row.agent}, tuned {_adverb(str(row.tuning))}" for row in table.itertuples()]
+        return [f"{row.agent}, tuned {row.tuning}" for row in table.itertuples()]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns both scores for either tuning, relative to mlp."""
         return [
             panels.Panel(
-                f"{label}, tuned {_adverb(name)}",
+                f"{label}, tuned {name}",
                 "relative to mlp",
                 panels.relative_bars(table[table.tuning == name], score, self.agents, MLP),
                 reference=1.0,
             )
             for name in TUNINGS
             for score, label in base.SCORES.items()
-        ]
-
-    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
-        """Returns the relative difference of each pair and score for either tuning."""
-        return [
-            (f"{score}, tuned {_adverb(name)}", pair, interval)
-            for name in TUNINGS
-            for score, pair, interval in super(_Figure, self).differences(table[table.tuning == name])
         ]
 
     def caption(self, tables: Tables) -> str:
@@ -111,10 +103,6 @@ class _Figure(base.TunedFigure):
             f"Mean over settings (T / d = {used['T / d']}, temperature {used['temperatures']}), each divided by the "
             f"uniform agent's score, relative to mlp. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
         )
-
-
-def _adverb(name: str) -> str:
-    return "globally" if name == GLOBAL else name
 
 
 FIGURE = _Figure()

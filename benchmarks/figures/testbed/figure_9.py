@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
 from benchmarks.figures import panels
 from benchmarks.figures.tables import Tables
 from benchmarks.figures.testbed import base, figure_2
@@ -34,6 +33,7 @@ class _Figure(figure_2.FlippedFigure):
     }
     full_size = "The paper's size: a third of figure 2."
     input_dims = (INPUT_DIM,)
+    by = ("num_train", ", T = {:,}")
 
     def collect(self, size: Any, rows: Any) -> dict[str, pd.DataFrame]:
         """Returns the runs of the reporting seeds; the grid of both figures is kept by figure 2."""
@@ -55,14 +55,6 @@ class _Figure(figure_2.FlippedFigure):
         gain = panels.gain_line(table, "kl_joint", BP, P, "num_train")
         title = "joint KL: gain of bootstrapping"
         return [*made, panels.Panel(title, "p minus bp", (gain,), reference=0.0, **options)]
-
-    def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
-        """Returns the relative difference of each pair and score for each T."""
-        return [
-            (f"{score}, T = {count:,}", pair, interval)
-            for count, rows in table.groupby("num_train")
-            for score, pair, interval in super(_Figure, self).differences(rows)
-        ]
 
     def caption(self, tables: Tables) -> str:
         """Returns what stands below the picture."""
