@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 
+from tf_ensembles import machine
 from trainers.images import cifar10
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-probability", "tf-keras", "tensorflow-datasets", "tf-agents", "ray")
@@ -30,7 +31,6 @@ def _cifar10() -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the facts, one a line."""
-    from tf_ensembles import machine
     from tf_ensembles.version import __version__
 
     npm = shutil.which("npm")

@@ -18,6 +18,7 @@ from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
 from benchmarks.figures.tables import Tables
+from tf_ensembles import machine
 
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
@@ -94,8 +95,6 @@ def _command(figure: Figure, environment: dict[str, str], folder: pathlib.Path) 
 
 def describe_environment(**facts: str) -> dict[str, str]:
     """Returns versions and machine as text, and further facts."""
-    from tf_ensembles import machine
-
     found = {"date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"), **facts}
     found["machine"] = f"{machine.cpu_name()}, {machine.usable_cores()} cores, {machine.memory()}"
     found["system"] = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -66,7 +66,7 @@ def measure_overhead(num_runs: int, engine: str, workers: int) -> dict[str, floa
 def measure_throughput(workers: int, num_runs: int) -> float:
     """Returns testbed runs per second on warm workers: 20 members of ensemble-bp, d = 10, T = 1,000."""
     size = testbed_runs.Size(20, 20, 1, 1)
-    setting = testbed_runs.Setting(10, 100.0, 0.1)
+    setting = testbed_runs.make_setting(10, 100.0, 0.1)
     agents = {setting.id: [testbed_runs.Agent("ensemble-bp", 20, 1.0, 3.0)]}
     with tempfile.TemporaryDirectory() as folder, sweep.Sweep(folder, num_workers=workers) as one:
         one.execute(testbed_runs.make_runs([setting], agents, range(1000, 1000 + 2 * workers), size))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from multiprocessing import connection
 from typing import IO, Any, Protocol
 
+from tf_ensembles import machine
 from trainers.sweeps import worker as sweep_worker
 
 # How much of a dead worker's last words to keep.
@@ -103,8 +104,6 @@ class LocalEngine:
 
     def __init__(self, num_workers: int | None = None):
         """Prepares as many workers as there are usable cores, or as given; they start with their first units."""
-        from tf_ensembles import machine
-
         self.num_slots = _check_workers(num_workers) or machine.usable_cores()
         self._workers: dict[int, _Worker] = {}
 
@@ -146,8 +145,6 @@ class RayEngine:
             # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
             # the variable when it is imported.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        from tf_ensembles import machine
-
         try:
             import ray
         except ImportError:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tf_ensembles import machine
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
@@ -144,8 +145,6 @@ class Sweep:
         )
         self._engine: sweep_engines.Engine | None = None
         self._show = show
-        from tf_ensembles import machine
-
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
         workers = num_workers or machine.usable_cores()

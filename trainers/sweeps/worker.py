@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from typing import Any
 
+from tf_ensembles import machine
 from trainers.sweeps import runs as sweep_runs
 
 # One thread per worker: the workers together use the cores, and must not each try to.
@@ -89,8 +90,6 @@ def _outcome(run_hash: str, seconds: float, **content: Any) -> Outcome:
 @functools.cache
 def _facts() -> dict[str, Any]:
     """Package versions and the machine: the same for all runs of this process."""
-    from tf_ensembles import machine
-
     installed = {package: version for package, version in machine.versions(_PACKAGES).items() if version}
     here: dict[str, Any] = {"host": platform.node(), "system": platform.platform()}
     here |= {"cpu": machine.cpu_name(), "cores": machine.usable_cores()}

@@ -18,6 +18,7 @@ from benchmarks.style import listing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tf_ensembles import testbed
     from trainers.sweeps.runs import Run
 
 N, P, BP, MLP = "ensemble-n", "ensemble-p", "ensemble-bp", "mlp"
@@ -72,10 +73,10 @@ class TunedFigure(TestbedFigure):
     seeds_per_stage: ClassVar[int] = 5
 
     @abc.abstractmethod
-    def settings_of(self, size: runs.Size) -> list[runs.Setting]:
+    def settings_of(self, size: runs.Size) -> list[testbed.Setting]:
         """Returns the kinds of problems."""
 
-    def chosen_agents(self, choice: tuning.Choice, setting: runs.Setting) -> list[runs.Agent]:
+    def chosen_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
         """Returns the agents that are reported in a setting."""
         return [choice.per_setting[setting.id, name] for name in self.agents]
 

@@ -17,6 +17,8 @@ from benchmarks.figures.testbed.base import BP, MLP, N, P
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tf_ensembles import testbed
+
 INPUT_DIM = 100
 TEMPERATURES = (0.01, 0.1, 0.5)
 PER_SETTING, GLOBAL = "per setting", "globally"
@@ -58,12 +60,12 @@ class _Figure(base.TunedFigure):
         "paper": runs.Size(num_members=100, tuning_members=100, tuning_seeds=10, reporting_seeds=10),
     }
 
-    def settings_of(self, size: runs.Size) -> list[runs.Setting]:
+    def settings_of(self, size: runs.Size) -> list[testbed.Setting]:
         """Returns the kinds of problems."""
         pairs = itertools.product(size.data_ratios, TEMPERATURES)
-        return [runs.Setting(INPUT_DIM, ratio, temperature) for ratio, temperature in pairs]
+        return [runs.make_setting(INPUT_DIM, ratio, temperature) for ratio, temperature in pairs]
 
-    def chosen_agents(self, choice: tuning.Choice, setting: runs.Setting) -> list[runs.Agent]:
+    def chosen_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
         """Returns the agents of both tunings."""
         return super().chosen_agents(choice, setting) + [choice.overall[name] for name in self.agents]
 

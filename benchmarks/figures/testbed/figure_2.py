@@ -19,6 +19,8 @@ from benchmarks.figures.testbed.base import BP, N, P
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tf_ensembles import testbed
+
 PRESETS = {
     "quick": runs.Size(
         num_members=10,
@@ -52,9 +54,9 @@ class FlippedFigure(base.TunedFigure):
     presets = PRESETS
     input_dims: ClassVar[Sequence[int]] = (2, 10, 100)
 
-    def settings_of(self, size: runs.Size) -> list[runs.Setting]:
+    def settings_of(self, size: runs.Size) -> list[testbed.Setting]:
         """Returns the kinds of problems."""
-        return [runs.Setting(d, r, 0.1, 0.25) for d, r in itertools.product(self.input_dims, size.data_ratios)]
+        return [runs.make_setting(d, r, 0.1, 0.25) for d, r in itertools.product(self.input_dims, size.data_ratios)]
 
 
 class _Figure(FlippedFigure):

@@ -71,7 +71,7 @@ class _Figure(base.TestbedFigure):
 
     def _runs(self, size: runs.Size, seeds: range) -> list[Run]:
         """All scales and both decays on some seeds."""
-        mine = [runs.Setting(INPUT_DIM, ratio, TEMPERATURE) for ratio in size.data_ratios]
+        mine = [runs.make_setting(INPUT_DIM, ratio, TEMPERATURE) for ratio in size.data_ratios]
         agents = runs.grid([P], size)
         return runs.make_runs(mine, {setting.id: agents for setting in mine}, seeds, size)
 

@@ -49,11 +49,11 @@ def make_runs(size: Size, seeds: Sequence[int]) -> list[Run]:
     for seed in seeds:
         for dim in size.input_dims:
             for ratio in size.data_ratios:
-                setting = runs.Setting(dim, ratio, 0.1)
+                setting = runs.make_setting(dim, ratio, 0.1)
                 names = [(runs.UNIFORM, 1), *((agent, count) for agent in AGENTS for count in size.members)]
                 for agent, count in names:
                     config = {
-                        **dataclasses.asdict(setting),
+                        **runs.setting_fields(setting),
                         "agent": agent,
                         "num_members": count,
                         "trained": largest,
@@ -80,7 +80,7 @@ def train_and_score_sizes(configs: Sequence[Mapping[str, Any]]) -> list[dict[str
     from trainers import agents
 
     first = configs[0]
-    problem = testbed.make_problem(first["input_dim"], first["data_ratio"], first["temperature"], first["seed"])
+    problem = runs.make_problem(first)
     names = [name for name in AGENTS if name in {config["agent"] for config in configs}]
     asked = [
         agents.make_config(name, num_members=first["trained"], num_steps=first["num_steps"], seed=first["seed"])

@@ -7,15 +7,12 @@ reporting seeds, which no choice has seen. Importing this module does not import
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tf_ensembles import testbed
 from trainers.sweeps import kinds, sweep
-
-if TYPE_CHECKING:
-    from tf_ensembles import testbed
 
 KIND = kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score")
 UNIFORM = "uniform"
@@ -63,25 +60,10 @@ class Size:
         return [self.seeds_to_report[start : start + length] for start in range(0, self.reporting_seeds, length)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A kind of problem, as `tf_ensembles.testbed.Setting`, but free of TensorFlow."""
-
-    input_dim: int
-    data_ratio: float
-    temperature: float
-    flip: float = 0.0  # fraction of training labels 1 that become 0
-
-    @property
-    def num_train(self) -> int:
-        """The number T of training examples."""
-        return round(self.input_dim * self.data_ratio)
-
-    @property
-    def id(self) -> str:
-        """Such as `d10-r100-t0.1`."""
-        flip = f"-flip{self.flip:g}-1-0" if self.flip else ""
-        return f"d{self.input_dim}-r{self.data_ratio:g}-t{self.temperature:g}{flip}"
+def make_setting(input_dim: int, data_ratio: float, temperature: float, flip: float = 0.0) -> testbed.Setting:
+    """Returns a kind of problem; `flip` is the fraction of training labels 1 that become 0."""
+    label_flip = testbed.LabelFlip(flip) if flip else None
+    return testbed.Setting(int(input_dim), float(data_ratio), float(temperature), flip=label_flip)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +110,7 @@ def enlarge(agent: Agent, size: Size) -> Agent:
 
 
 def make_runs(
-    settings: Iterable[Setting], agents: Mapping[str, Sequence[Agent]], seeds: Iterable[int], size: Size
+    settings: Iterable[testbed.Setting], agents: Mapping[str, Sequence[Agent]], seeds: Iterable[int], size: Size
 ) -> list[sweep.Run]:
     """Returns the runs of agents, given per setting's id, and of the uniform agent, on every setting and seed."""
     runs = []
@@ -149,9 +131,9 @@ def _parts(agents: Sequence[Agent]) -> list[list[Agent]]:
     return parts
 
 
-def _make_run(setting: Setting, agent: Agent, seed: int, size: Size, part: int) -> sweep.Run:
+def _make_run(setting: testbed.Setting, agent: Agent, seed: int, size: Size, part: int) -> sweep.Run:
     config = {
-        **dataclasses.asdict(setting),
+        **setting_fields(setting),
         "agent": agent.name,
         **{key: value for key, value in dataclasses.asdict(agent).items() if key != "name"},
         "num_steps": size.num_steps,
@@ -169,35 +151,28 @@ def _make_run(setting: Setting, agent: Agent, seed: int, size: Size, part: int) 
     )
 
 
+def setting_fields(setting: testbed.Setting) -> dict[str, Any]:
+    """Returns the part of a configuration that says what kind of problem it is."""
+    flip = setting.flip.fraction if setting.flip else 0.0
+    names = ("input_dim", "data_ratio", "temperature")
+    return {**{name: getattr(setting, name) for name in names}, "flip": flip}
+
+
+def make_problem(config: Mapping[str, Any]) -> testbed.Problem:
+    """Returns the problem of a configuration."""
+    setting = make_setting(*(config[key] for key in ("input_dim", "data_ratio", "temperature", "flip")))
+    return testbed.problem_from_id(setting.id, config["seed"])
+
+
 def train_and_score(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Trains agents side by side on one problem and scores them: the function of every testbed run."""
-    from tf_ensembles import testbed
-    from trainers import agents
+    from trainers import experiment
 
-    problem = _problem(*(configs[0][key] for key in ("input_dim", "data_ratio", "temperature", "flip", "seed")))
-    trained_configs = [config for config in configs if config["agent"] != UNIFORM]
-    predictives = iter(
-        agents.train_many(
-            [_agent_config(config) for config in trained_configs], problem.train, problem.prior_knowledge, num_workers=1
-        )
-        if trained_configs
-        else []
-    )
-    results = []
-    for config in configs:
-        uniform = config["agent"] == UNIFORM
-        predictive = testbed.uniform_agent(problem.train, problem.prior_knowledge) if uniform else next(predictives)
-        quality = testbed.evaluate(predictive, problem, num_batches=config["num_batches"])
-        results.append(dataclasses.asdict(quality))
-    return results
-
-
-@functools.lru_cache(maxsize=1)
-def _problem(input_dim: int, data_ratio: float, temperature: float, flip: float, seed: int) -> testbed.Problem:
-    from tf_ensembles import testbed
-
-    label_flip = testbed.LabelFlip(flip) if flip else None
-    return testbed.make_problem(input_dim, data_ratio, temperature, seed, flip=label_flip)
+    problem, num_batches = make_problem(configs[0]), configs[0]["num_batches"]
+    asked = [_agent_config(config) for config in configs if config["agent"] != UNIFORM]
+    qualities = iter(experiment.run_many(asked, problem, num_batches=num_batches, num_workers=1) if asked else [])
+    uniform = experiment.run(testbed.uniform_agent, problem, num_batches=num_batches)
+    return [dataclasses.asdict(uniform if config["agent"] == UNIFORM else next(qualities)) for config in configs]
 
 
 def _agent_config(config: Mapping[str, Any]) -> Any:

@@ -33,7 +33,7 @@ class Choice:
 def setting_ids(table: pd.DataFrame) -> list[str]:
     """Returns the setting's id of every row."""
     values = table[SETTING].itertuples(index=False)
-    return [testbed_runs.Setting(int(row[0]), *map(float, row[1:])).id for row in values]
+    return [testbed_runs.make_setting(*row).id for row in values]
 
 
 def normalize(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marginal")) -> pd.DataFrame:

@@ -128,7 +128,7 @@ def test_a_run_is_what_the_agent_gives():
     from trainers import agents
 
     size = testbed_runs.Size(3, 3, 1, 1, num_steps=30, num_batches=50)
-    setting = testbed_runs.Setting(2, 10.0, 0.1, 0.25)
+    setting = testbed_runs.make_setting(2, 10.0, 0.1, 0.25)
     mine = [testbed_runs.Agent("mlp", 1, 0.3), testbed_runs.Agent("ensemble-bp", 3, 1.0, 3.0, "1/rho")]
     runs = testbed_runs.make_runs([setting], {setting.id: mine}, [5], size)
     results = testbed_runs.train_and_score([run.config for run in runs])

@@ -10,7 +10,7 @@ from benchmarks.figures.testbed import tuning
 SEEDS = (1000, 1001)
 
 
-SETTINGS = [testbed_runs.Setting(10, ratio, 0.1) for ratio in (1.0, 10.0)]
+SETTINGS = [testbed_runs.make_setting(10, ratio, 0.1) for ratio in (1.0, 10.0)]
 SIZE = testbed_runs.Size(5, 5, 2, 1)
 # Setting r=1 is ten times as hard. Scale 1 is best there, scale 3 best at r=10, scale 2 best on the whole.
 UNIFORM = {1.0: 10.0, 10.0: 1.0}
