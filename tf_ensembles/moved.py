@@ -43,6 +43,11 @@ MODULES = {
     **{f"benchmarks.figure_{number}": f"benchmarks.figures.cifar10.figure_{number}" for number in (3, 4, 5, 10, 11)},
     "benchmarks.bandit_examples": "benchmarks.studies.bandit_examples",
     "benchmarks.bandit_speed": "benchmarks.speed.bandit",
+    "benchmarks.advise_rule": "benchmarks.studies.advise_rule",
+    "benchmarks.cifar10_prior_scale": "benchmarks.studies.cifar10_prior_scale",
+    "benchmarks.cifar10_settings": "benchmarks.studies.cifar10_settings",
+    "benchmarks.linear_speed": "benchmarks.speed.linear",
+    "benchmarks.testbed_reference": "benchmarks.studies.testbed_reference",
     "benchmarks.cifar10_speed": "benchmarks.speed.cifar10",
     "benchmarks.fit_speed": "benchmarks.speed.fit",
     "benchmarks.metrics_speed": "benchmarks.speed.metrics",
@@ -102,7 +107,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname in MODULES else None
+        if fullname not in MODULES:
+            return None
+        now = importlib.util.find_spec(MODULES[fullname])
+        # With a file's name, so that `python -m` has something to call the program.
+        return importlib.machinery.ModuleSpec(fullname, self, origin=now.origin if now else None)
 
     def exec_module(self, module: ModuleType) -> None:
         """Puts the module at its new place in the place of the empty one that was made for its former name."""

@@ -1,4 +1,4 @@
-"""Panels: what a figure shows, free of how it is drawn. `draw` renders them by Matplotlib, `report.svg` as SVG.
+"""Panels: what a figure shows, free of how it is drawn. `drawing` renders them by Matplotlib, `report.svg` as SVG.
 
 A panel has series, a series points with intervals. The functions here make series from a figure's table (a row per
 setting, seed and agent) through `benchmarks.stats`, as claims do.

@@ -1,4 +1,4 @@
-"""Gathers what a report shows from a results folder; `report_html` and `report_markdown` write it down."""
+"""Gathers what a report shows from a results folder; `html` and `markdown` write it down."""
 
 from __future__ import annotations
 

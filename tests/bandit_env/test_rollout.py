@@ -232,6 +232,7 @@ def test_former_names_work_and_say_so():
         problems.make_problems(3, 4, 2, noise=problems.constant_noise(1.0), noise_law=problems.constant_noise(0.5))
     with pytest.warns(DeprecationWarning, match="NoiseFunction"):
         assert problems.NoiseLaw is problems.NoiseFunction
+    sys.modules.pop("bandit_env.parameters", None)  # Another test may have asked for it.
     with pytest.warns(DeprecationWarning, match=r"bandit_env\.thompson"):
         from bandit_env import parameters
     assert parameters.AgentParameters is bandit_env.AgentParameters

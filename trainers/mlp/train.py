@@ -6,7 +6,7 @@ the same seed gives the same bits for any number of workers. XLA compiles once p
 hyperparameters, the number of steps and the number of training examples are no part of the shape.
 
 Shapes: x `[examples, inputs]`, y `[examples]`, kernels `[members, units_out, units_in + 1]`,
-logits `[batch, members, classes]`. `compiled_graph` holds the graphs and says how they are laid out.
+logits `[batch, members, classes]`. `graph` holds the graphs and says how they are laid out.
 """
 
 from __future__ import annotations

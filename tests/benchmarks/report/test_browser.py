@@ -92,7 +92,7 @@ def test_a_reader_sorts_and_filters_claims(chromium, page):
 
 def test_a_reader_hides_an_agent_and_reads_values(chromium, page):
     chromium.open(page)
-    figure = "article[aria-labeledby=figure-F2]"
+    figure = "article[aria-labelledby=figure-F2]"
     hidden = f"[...document.querySelectorAll('{figure} g.series[hidden]')].map(g => g.dataset.series)"
     chromium.click(f"{figure} .legend button[data-series='ensemble-n']")
     assert chromium.run(hidden) == ["ensemble-n", "ensemble-n"]

@@ -115,8 +115,8 @@ def test_headings_are_in_order_and_links_lead_somewhere(page):
     for link in page.all("a"):
         assert link["href"].removeprefix("#") in ids
     for _, attributes in page.tags:
-        if "aria-labeledby" in attributes:
-            assert attributes["aria-labeledby"] in ids
+        if "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in ids
 
 
 def test_plots_say_what_they_show(page):
