@@ -75,6 +75,7 @@ class Purpose(enum.Enum):
     LABEL_NOISE = "which labels are noisy", 0, 0, _MEMBERS
     IMAGE_EPOCH = "order and augmentation of an epoch", 0, 0, _MEMBERS + 1
     IMAGE_ORDER_SEED = "a member's seed of orders", 0, 0, 0, 1
+    IMAGE_SUBSET = "which examples a smaller training set has", 0, 0, 0, 2
     # Bandits.
     BANDIT_NORMAL = "actions and coefficients of a problem", _FAR
     BANDIT_UNIFORM = "the noise of a problem", 2 * _FAR

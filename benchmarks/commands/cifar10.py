@@ -63,7 +63,9 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", choices=AGENTS, default="ensemble-p", help="(default ensemble-p)")
     parser.add_argument("--num-members", type=int, metavar="M", help="(default 10; 1 for vgg)")
     parser.add_argument("--num-train", type=int, metavar="T", help="training images (default: all)")
-    parser.add_argument("--subset", choices=("balanced", "first"), default="balanced", help="(default balanced)")
+    parser.add_argument(
+        "--subset", default="balanced", metavar="WHICH", help="balanced (default), balanced-7 (drawn by seed 7), first"
+    )
     parser.add_argument("--noise", choices=[n.value for n in member_config.Noise], default="none", help="wrong labels")
     parser.add_argument("--num-test", type=int, metavar="N", help="test images (default: all)")
     parser.add_argument("--width", type=float, default=1.0, help="multiplies the VGG's channels (default 1)")

@@ -38,6 +38,7 @@ PAPER_RATES = {10: 1e-4, 100: 1e-3, 1000: 1e-2, 50_000: 2.5e-2}
 # Fractions of the epochs after which the rate is divided by ten once more: 200, 300 and 350 of 400.
 DROPS = (0.5, 0.75, 0.875)
 
+_SUBSET = re.compile(r"first|balanced(-[1-9][0-9]*)?")
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}")
 
 
@@ -60,7 +61,7 @@ class MemberConfig:
 
     data: str = CIFAR10  # or "cifar10-validation", or "arrays-..." for a user's arrays, named by their content
     num_train: int = 50_000  # T
-    subset: str = "balanced"  # which examples where there are more: "balanced" or "first"
+    subset: str = "balanced"  # which examples where there are more: "balanced", "balanced-7" (drawn by seed 7), "first"
     noise: str = "none"  # "none", "figure_5" or "figure_11"
     noise_seed: int = 0  # which labels are noisy
     num_test: int | None = None  # the first so many test images; None: all
@@ -84,12 +85,13 @@ class MemberConfig:
                 f"Received: {self.data!r}"
             )
         for field, options in (
-            ("subset", ("balanced", "first")),
             ("noise", tuple(option.value for option in Noise)),
             ("dtype", ("float32", "bfloat16")),
         ):
             if getattr(self, field) not in options:
                 raise ValueError(f"Expected {field} to be one of {options}. Received: {getattr(self, field)!r}")
+        if not _SUBSET.fullmatch(self.subset):
+            raise ValueError(f"Expected subset 'balanced', 'first' or such as 'balanced-7'. Received: {self.subset!r}")
         for field, least in (("num_train", 1), ("epochs", 1), ("batch_size", 1), ("noise_seed", 0), ("member", 0)):
             self._check_integer(field, least)
         self._check_integer("seed", 0)

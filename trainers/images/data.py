@@ -10,7 +10,6 @@ Shapes: images `[n, height, width, channels]`, labels and ids `[n]`.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -133,14 +132,7 @@ def channel_statistics(images: NDArray[Any]) -> tuple[tuple[float, ...], tuple[f
     return mean, tuple(value if value > 0.0 else 1.0 for value in std)
 
 
-class Subset(enum.Enum):
-    """Which examples a smaller training set consists of."""
-
-    BALANCED = "balanced"  # the first ones of every class; class sizes differ by one at most
-    FIRST = "first"  # the first ones
-
-
-def take(data: ImageData, num_examples: int, subset: Subset = Subset.BALANCED) -> ImageData:
+def take(data: ImageData, num_examples: int, subset: str = "balanced") -> ImageData:
     """Returns a smaller training set, in the order of ids; the same one every time, and part of every larger one.
 
     Balance is by the labels as they are: take first, then add label noise.
@@ -148,17 +140,25 @@ def take(data: ImageData, num_examples: int, subset: Subset = Subset.BALANCED) -
     Args:
         data: the full training set.
         num_examples: how many to keep.
-        subset: which.
+        subset: which: `"first"` ones; `"balanced"`, the first ones of every class, so that class sizes differ by one at
+            most; or such as `"balanced-7"`, those of every class that seed 7 draws.
     """
     if not 0 < num_examples <= len(data):
         raise ValueError(f"Expected 0 < num_examples <= {len(data)}. Received: {num_examples}")
     by_id = np.argsort(data.ids, kind="stable")
-    if subset is Subset.FIRST:
+    if subset == "first":
         return data.select(by_id[:num_examples])
+    name, _, seed = subset.partition("-")
+    if name != "balanced" or not (seed or "0").isdigit():
+        raise ValueError(f"Expected subset 'balanced', 'first' or such as 'balanced-7'. Received: {subset!r}")
     labels = data.labels[by_id]
+    order = np.arange(len(data))
+    if seed:
+        words = [int(seed), draws.Purpose.IMAGE_SUBSET.stream]
+        order = np.random.default_rng(np.random.SeedSequence(words)).permutation(len(data))
     rank = np.empty(len(data), np.int64)  # How many of its class come before an example.
     for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
+        rows = order[labels[order] == label]
         rank[rows] = np.arange(len(rows))
     chosen = np.lexsort([labels.astype(np.int64), rank])[:num_examples]  # By rank, then by class.
     return data.select(by_id[np.sort(chosen)])

@@ -158,7 +158,7 @@ def load_member_data(config: MemberConfig, data: str | None = None) -> tuple[Ima
 def _load_train(name: str, data: str | None, num_train: int, subset: str, noise: str, noise_seed: int) -> ImageData:
     from trainers.images import data as image_data
 
-    train = image_data.take(_load(name, data).train, num_train, image_data.Subset(subset))
+    train = image_data.take(_load(name, data).train, num_train, subset)
     kind = member_config.Noise(noise)
     if kind is member_config.Noise.NONE:
         return train

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_ensembles import bootstrap
 from trainers.images import data as image_data
-from trainers.images.data import LabelNoise, Subset
+from trainers.images.data import LabelNoise
 
 MASK = (1 << 64) - 1
 
@@ -112,7 +112,25 @@ def test_a_class_that_is_used_up_is_made_up_for_by_the_others():
 
 
 def test_first_subsets_are_the_first():
-    assert image_data.take(_data(), 7, Subset.FIRST).ids.tolist() == list(range(7))
+    assert image_data.take(_data(), 7, "first").ids.tolist() == list(range(7))
+
+
+def test_a_drawn_subset_is_balanced_nested_and_its_own():
+    data = _data()
+    sizes = (5, 11, 20)
+    drawn = {seed: [image_data.take(data, size, f"balanced-{seed}") for size in sizes] for seed in (1, 2)}
+    for subsets in drawn.values():
+        for subset, size in zip(subsets, sizes, strict=True):
+            counts = np.bincount(subset.labels, minlength=data.num_classes)
+            assert len(subset) == size
+            assert counts.max() - counts.min() <= 1
+        ids = [set(subset.ids.tolist()) for subset in subsets]
+        assert ids[0] < ids[1] < ids[2]
+    assert set(drawn[1][1].ids.tolist()) != set(drawn[2][1].ids.tolist()) != set(image_data.take(data, 11).ids.tolist())
+    again = image_data.take(data.select(np.random.default_rng(0).permutation(len(data))), 11, "balanced-1")
+    assert again.ids.tolist() == drawn[1][1].ids.tolist()
+    with pytest.raises(ValueError, match="Received: 'balanced-x'"):
+        image_data.take(data, 5, "balanced-x")
 
 
 @pytest.mark.parametrize("count", [0, 601])
