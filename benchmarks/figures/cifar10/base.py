@@ -52,7 +52,7 @@ class Cifar10Figure(base.Figure):
 
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns, for one training set after the other, the training of members and the scoring of ensembles."""
-        return runs.stages(size, self.agents_of(size), context)
+        return runs.stages(size, self.agents_of, context or None)
 
     def prepare(self, context: Mapping[str, Any]) -> None:
         """Makes sure that CIFAR10 is there before any run starts; raises an error that names the ways to get it."""
@@ -61,8 +61,16 @@ class Cifar10Figure(base.Figure):
         cifar10.prepare_cifar10(context.get("data"))
 
     def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns a row per scored ensemble of complete seeds."""
-        return {f"{self.name}_runs": runs.table(rows, size, self.agents_of(size))}
+        """Returns a row per scored ensemble of complete seeds, and what prior scales were chosen from."""
+        kept = {f"{self.name}_runs": runs.table(rows, size, self.agents_of)}
+        if size.tuning is not None:
+            grid = runs.tuning_table(rows, size, self.agents_of)
+            best = runs.chosen_scales(grid)
+            keys = zip(grid.problem, grid.label, grid.prior_scale, strict=True)
+            kept[f"{self.name}_grid"] = grid.assign(
+                chosen=[best[number, name] == scale for number, name, scale in keys]
+            )
+        return kept
 
     def kept(self, tables: Tables) -> pd.DataFrame:
         """Returns what `collect` kept, with finite scores and bootstrapped agents named by their probabilities."""
@@ -101,10 +109,18 @@ class Cifar10Figure(base.Figure):
             "training images T": listing(table.num_train),
             "prior scales": listing(with_prior),
         }
+        if tables.has(f"cifar10/{self.name}_grid.csv"):
+            found["prior scales"] = listing(tables.read(f"cifar10/{self.name}_grid.csv").prior_scale)
         return found | {name: listing(kept[column]) for column, (name, _) in _TRAINING.items() if column in kept}
 
     def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the prior scale of every agent and training set, where it is chosen."""
+        if tables.has(f"cifar10/{self.name}_grid.csv"):
+            grid = tables.read(f"cifar10/{self.name}_grid.csv")
+            picked = grid[grid.chosen].drop_duplicates(["num_train", "label"])
+            lines = zip(picked.num_train, picked.label, picked.prior_scale, strict=True)
+            rows = [[f"T = {count:,}", str(name), f"{scale:g}"] for count, name, scale in lines]
+            return ["training images", "agent", "prior scale, best on held-out images"], rows
         if not self.tuned:
             return None
         table = tables.of(self)

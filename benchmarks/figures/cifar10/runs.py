@@ -2,8 +2,10 @@
 
 A figure has two kinds of runs. One trains a member and keeps its test logits; the other scores an ensemble from the
 logits of its members. Members are numbered: seed k of a figure is the block of members from `k * num_members` on, so
-seeds share no member, and figures that ask for the same member train it once. The point estimate `vgg` is a member of
-the block of ensemble-n alone; its score is the mean over them, what any one of them can be expected to have.
+seeds share no member, and figures that ask for the same member train it once. The point estimate `vgg` is one network;
+its score is the mean over several, what any one of them can be expected to have: the members of ensemble-n's block each
+alone, or, where a size has `own_vgg`, networks that are trained for it. With `own_data`, a seed also has a training set
+and label noise of its own. With `tuning`, prior scales are chosen on held-out images, with members of other seeds.
 
 Importing this module does not import TensorFlow; computing runs does.
 """
@@ -11,6 +13,7 @@ Importing this module does not import TensorFlow; computing runs does.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +71,15 @@ class Agent:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How prior scales are chosen: on held-out training images, with members, data and noise of other seeds."""
+
+    prior_scales: tuple[float, ...]
+    num_members: int
+    seeds: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Size:
     """How large a figure is made: one preset of it."""
 
@@ -82,11 +94,44 @@ class Size:
     data: str = member_config.CIFAR10
     seed: int = 0  # of all members
     name: str = "cifar10"  # that ids of runs begin with
+    first_seed: int = 0
+    own_data: bool = False  # whether every seed has a training set and label noise of its own
+    own_vgg: int = 0  # networks per seed that are trained for `vgg` alone; 0: it is each of ensemble-n's members alone
+    tuning: Tuning | None = None  # None: `prior_scales` are all run, and the best is taken on the other seeds
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the ensembles that are scored."""
         return self.ensemble_sizes or (self.num_members,)
+
+
+# Seeds from here on are for tuning, and members from here on are networks of `vgg`.
+_TUNING_SEED, _VGG_MEMBER = 1000, 1_000_000
+
+
+def tuning_size(size: Size) -> Size:
+    """Returns what prior scales are chosen by: ensembles that are scored on training images of no member."""
+    assert size.tuning is not None
+    most = member_config.TRAINING_IMAGES[member_config.VALIDATION]
+    problems = tuple(dataclasses.replace(one, num_train=min(one.num_train, most)) for one in size.problems)
+    return dataclasses.replace(
+        size,
+        problems=problems,
+        num_members=size.tuning.num_members,
+        seeds=size.tuning.seeds,
+        first_seed=_TUNING_SEED,
+        prior_scales=size.tuning.prior_scales,
+        ensemble_sizes=(),
+        data=member_config.VALIDATION,
+        num_test=None,
+        name=f"{size.name}-tuning",
+        tuning=None,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +157,14 @@ def bootstrapped_agents(size: Size) -> list[Agent]:
     return agents + [Agent(BP, scale, p) for p in size.probabilities for scale in size.prior_scales]
 
 
-def _fields(problem: Problem, agent: Agent, size: Size) -> dict[str, Any]:
+def _fields(problem: Problem, agent: Agent, size: Size, seed: int) -> dict[str, Any]:
     """What all members of an ensemble have in common; rates are resolved, so that rows tell them."""
     chance = agent.bootstrap_probability
+    own: dict[str, Any] = {}
+    if size.own_data:
+        whole = problem.num_train == member_config.TRAINING_IMAGES.get(size.data)
+        own = {"subset": "balanced" if whole else f"balanced-{seed + 1}"}
+        own |= {} if problem.noise == "none" else {"noise_seed": seed + 1}
     config = member_config.MemberConfig(
         data=size.data,
         seed=size.seed,
@@ -128,10 +178,23 @@ def _fields(problem: Problem, agent: Agent, size: Size) -> dict[str, Any]:
         num_test=size.num_test,
         prior_scale=agent.prior_scale,
         bootstrap_probability=None if chance == 1.0 else chance,
+        **own,
     )
     fields = config.to_dict()
     del fields["member"]
     return fields
+
+
+def _block(agent: Agent, size: Size, seed: int) -> range:
+    """The members of an agent's ensemble of a seed."""
+    if agent.name == VGG and size.own_vgg:
+        return range(_VGG_MEMBER + seed * size.own_vgg, _VGG_MEMBER + (seed + 1) * size.own_vgg)
+    return range(seed * size.num_members, (seed + 1) * size.num_members)
+
+
+def _place(problem: Problem, size: Size, seed: int) -> str:
+    """How ids of runs begin: with the size's name and the training set."""
+    return f"{size.name}/{problem.id}-data{seed}" if size.own_data else f"{size.name}/{problem.id}"
 
 
 def member_runs(
@@ -140,18 +203,20 @@ def member_runs(
     """Returns the training of all members that the ensembles of one problem and seed need, each once."""
     runs = {}
     for agent in agents:
-        for member in range(seed * size.num_members, (seed + 1) * size.num_members):
-            run = _member_run(problem, agent, size, member, context)
+        for member in _block(agent, size, seed):
+            run = _member_run(problem, agent, size, seed, member, context)
             runs[run.id] = run
     return list(runs.values())
 
 
-def _member_run(problem: Problem, agent: Agent, size: Size, member: int, context: Context | None) -> sweep.Run:
-    fields = _fields(problem, agent, size)
+def _member_run(
+    problem: Problem, agent: Agent, size: Size, seed: int, member: int, context: Context | None
+) -> sweep.Run:
+    fields = _fields(problem, agent, size, seed)
     config = member_config.from_dict({**fields, "member": member})
     tested = (size.num_test or 10_000) * (2 if agent.prior_scale else 1)
     return sweep.make_run(
-        f"{size.name}/{problem.id}/{agent.members_id}/member{member}",
+        f"{_place(problem, size, seed)}/{agent.members_id}/member{member}",
         functions.TRAIN,
         {**fields, "member": member},
         context=context and {**context, "keep_weights": False},  # Figures are drawn from predictions.
@@ -163,41 +228,99 @@ def _member_run(problem: Problem, agent: Agent, size: Size, member: int, context
 def ensembles(
     problem: Problem, agents: Iterable[Agent], size: Size, seed: int, context: Context | None = None
 ) -> list[Ensemble]:
-    """Returns the ensembles of one problem and seed; of `vgg`, each member alone."""
+    """Returns the ensembles of one problem and seed; of `vgg`, each network alone."""
     found = []
-    start = seed * size.num_members
     store = context and {"store": context["store"]}
     for agent in agents:
-        parts = [(start, count) for count in size.sizes]
+        block = _block(agent, size, seed)
+        parts = [(block.start, count) for count in size.sizes]
         if agent.name == VGG:
-            parts = [(start + index, 1) for index in range(size.num_members)]
+            parts = [(member, 1) for member in block]
         for first, count in parts:
-            config = {**_fields(problem, agent, size), "num_members": count, "first_member": first}
-            run_id = f"{size.name}/{problem.id}/{agent.name}-{agent.members_id}-m{count}/from{first}"
+            config = {**_fields(problem, agent, size, seed), "num_members": count, "first_member": first}
+            run_id = f"{_place(problem, size, seed)}/{agent.name}-{agent.members_id}-m{count}/from{first}"
             run = sweep.make_run(run_id, functions.EVALUATE, config, context=store, group="evaluate", cost=10.0 * count)
             found.append(Ensemble(problem, agent, seed, count, first, run))
     return found
 
 
+MakeAgents = Callable[[Size], "list[Agent]"]
+
+
 def stages(
-    size: Size, agents: Sequence[Agent], context: Context | None = None
+    size: Size, make_agents: MakeAgents, context: Context | None = None
 ) -> list[Callable[[Rows], list[sweep.Run]]]:
-    """Returns, for one training set after the other, the training of all members and the scoring of all ensembles."""
+    """Returns, for one training set after the other, the training of all members and the scoring of all ensembles.
 
-    def train(problem: Problem) -> Callable[[Rows], list[sweep.Run]]:
-        return lambda rows: [
-            run for seed in range(size.seeds) for run in member_runs(problem, agents, size, seed, context)
+    Where prior scales are tuned, that comes first, for all training sets.
+    """
+
+    def train(mine: Size, number: int, rows: Rows) -> list[sweep.Run]:
+        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number]
+        return [run for seed in mine.seed_range for run in member_runs(problem, agents, mine, seed, context)]
+
+    def score(mine: Size, number: int, rows: Rows) -> list[sweep.Run]:
+        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number]
+        return [one.run for seed in mine.seed_range for one in ensembles(problem, agents, mine, seed, context)]
+
+    parts = [size] if size.tuning is None else [tuning_size(size), size]
+    return [
+        functools.partial(step, mine, number)
+        for mine in parts
+        for number in range(len(mine.problems))
+        for step in (train, score)
+    ]
+
+
+def agents_of(size: Size, make_agents: MakeAgents, rows: Rows) -> list[list[Agent]]:
+    """Returns the agents for each of the problems; those with prior functions have the chosen scale, if any."""
+    if size.tuning is None:
+        agents = make_agents(size)
+        if size.first_seed == _TUNING_SEED:  # Agents without prior functions have nothing to choose.
+            agents = [agent for agent in agents if agent.name in (P, BP)]
+        return [agents for _ in size.problems]
+    scales = chosen_scales(tuning_table(rows, size, make_agents))
+    # One of each: the scale is filled in.
+    templates = make_agents(dataclasses.replace(size, prior_scales=size.prior_scales[:1]))
+    return [
+        [
+            dataclasses.replace(agent, prior_scale=scales[number, agent.label]) if agent.name in (P, BP) else agent
+            for agent in templates
         ]
-
-    def score(problem: Problem) -> Callable[[Rows], list[sweep.Run]]:
-        return lambda rows: [
-            ensemble.run for seed in range(size.seeds) for ensemble in ensembles(problem, agents, size, seed, context)
-        ]
-
-    return [stage for problem in size.problems for stage in (train(problem), score(problem))]
+        for number in range(len(size.problems))
+    ]
 
 
-def table(rows: Rows, size: Size, agents: Sequence[Agent]) -> pd.DataFrame:
+def tuning_table(rows: Rows, size: Size, make_agents: MakeAgents) -> pd.DataFrame:
+    """Returns the scores of all candidates on held-out images; all of them must be there."""
+    import pandas as pd
+
+    mine, by_hash = tuning_size(size), {row["hash"]: row for row in rows}
+    lines, missing = [], 0
+    for number, problem in enumerate(mine.problems):
+        for seed in mine.seed_range:
+            for one in ensembles(problem, agents_of(mine, make_agents, rows)[number], mine, seed):
+                if one.run.hash not in by_hash:
+                    missing += 1
+                    continue
+                about = {"problem": number, "label": one.agent.label}
+                lines.append({**about, **_line(one, by_hash[one.run.hash])})
+    if missing:
+        raise ValueError(
+            f"Expected the scores of all {len(lines) + missing} candidates to choose prior scales from. "
+            f"Received: {missing} missing"
+        )
+    return pd.DataFrame(lines)
+
+
+def chosen_scales(table: pd.DataFrame) -> dict[tuple[int, str], float]:
+    """Returns the scale of the lowest joint NLL, averaged over tuning seeds, by problem and agent."""
+    means = table.groupby(["problem", "label", "prior_scale"], as_index=False).nll_joint.mean()
+    best = means.loc[means.groupby(["problem", "label"]).nll_joint.idxmin()]
+    return {(int(row["problem"]), str(row["label"])): float(row["prior_scale"]) for row in best.to_dict("records")}
+
+
+def table(rows: Rows, size: Size, make_agents: MakeAgents) -> pd.DataFrame:
     """Returns a row per scored ensemble of complete seeds; raises where there is none.
 
     While a sweep is under way, training sets that have fewer complete seeds than others are left out.
@@ -206,8 +329,8 @@ def table(rows: Rows, size: Size, agents: Sequence[Agent]) -> pd.DataFrame:
 
     by_hash = {row["hash"]: row for row in rows}
     complete: dict[Problem, list[list[Ensemble]]] = {}
-    for problem in size.problems:
-        seeds = [ensembles(problem, agents, size, seed) for seed in range(size.seeds)]
+    for problem, agents in zip(size.problems, agents_of(size, make_agents, rows), strict=True):
+        seeds = [ensembles(problem, agents, size, seed) for seed in size.seed_range]
         complete[problem] = [seed for seed in seeds if all(one.run.hash in by_hash for one in seed)]
     most = max(map(len, complete.values()))
     if not most:
