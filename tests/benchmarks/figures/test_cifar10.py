@@ -120,11 +120,7 @@ def test_figures_share_members():
 
 def test_smaller_presets_name_their_problems_apart():
     for preset in ("quick", "standard", "paper"):
-        problems = {
-            problem
-            for figure in FIGURES.values()
-            for problem in figure.presets[preset].problems
-        }
+        problems = {problem for figure in FIGURES.values() for problem in figure.presets[preset].problems}
         assert len({problem.id for problem in problems}) == len(problems)
 
 
