@@ -228,16 +228,16 @@ def render_html(comparison: Comparison) -> str:
         '<button type="button" id="theme" class="needs-js" aria-label="Color theme">Theme: auto</button></div>'
         f'<p class="lead"><strong>A</strong>: <code>{first}</code><br><strong>B</strong>: <code>{second}</code></p>'
         f"<p>{changed} of {len(comparison.claims)} verdicts differ. {_NOTE}</p></header>"
-        f'<main id="main"><section aria-labeledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
+        f'<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
         "</section>",
     ]
     if comparison.scores:
         table = report_html.table(_SCORE_HEADER, list(_score_rows(comparison)), "Scores, lower is better", (3, 4, 5))
-        parts.append(f'<section aria-labeledby="scores"><h2 id="scores">Scores</h2>{table}</section>')
+        parts.append(f'<section aria-labelledby="scores"><h2 id="scores">Scores</h2>{table}</section>')
     if comparison.environment:
         rows = [list(row) for row in comparison.environment]
         table = report_html.table(["what", "A", "B"], rows, "Where and with what the results were made")
-        parts.append(f'<section aria-labeledby="machine"><h2 id="machine">Versions and machine</h2>{table}</section>')
+        parts.append(f'<section aria-labelledby="machine"><h2 id="machine">Versions and machine</h2>{table}</section>')
     return report_html.page("Two results side by side", "".join(parts) + "</main>")
 
 

@@ -118,7 +118,7 @@ def _messages(report: Report) -> str:
         badges = "".join(badge(one.verdict, one.claim.id, f"claim-{one.claim.id}") for one in found)
         items.append(f'<li><strong>{_e(message)}</strong><span class="badges">{badges}</span></li>')
     return (
-        '<section aria-labeledby="short"><h2 id="short">The paper in four sentences</h2>'
+        '<section aria-labelledby="short"><h2 id="short">The paper in four sentences</h2>'
         f'<ul class="messages">{"".join(items)}</ul></section>'
     )
 
@@ -136,7 +136,7 @@ def _claims(report: Report) -> str:
     )
     rows = "".join(_claim_row(index, result) for index, result in enumerate(report.results))
     return (
-        '<main id="main"><section aria-labeledby="claims"><h2 id="claims">Claims and verdicts</h2>'
+        '<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims and verdicts</h2>'
         "<p>Each line is one claim. The dot and bar are the measured effect and its 95% interval; the green band is "
         "where the claim says it lies. Inside: supported. Outside: not supported. Across its edge, or too few seeds: "
         "inconclusive at this size.</p>"
@@ -189,7 +189,7 @@ def _effect(effect: Effect) -> str:
 
 def _figures(report: Report) -> str:
     articles = "".join(_figure(section) for section in report.sections)
-    return f'<section aria-labeledby="figures"><h2 id="figures">Figures</h2>{articles}</section></main>'
+    return f'<section aria-labelledby="figures"><h2 id="figures">Figures</h2>{articles}</section></main>'
 
 
 def _figure(section: Section) -> str:
@@ -213,7 +213,7 @@ def _figure(section: Section) -> str:
         chosen = table(header, rows, f"Hyperparameters chosen for {section.figure.title}")
         parts.append(f"<details><summary>Chosen hyperparameters ({len(rows)} rows)</summary>{chosen}</details>")
     parts.append(f"<h4>Reproduce</h4>{_command(section.command)}")
-    return f'<article aria-labeledby="figure-{_e(section.figure.id)}">{"".join(parts)}</article>'
+    return f'<article aria-labelledby="figure-{_e(section.figure.id)}">{"".join(parts)}</article>'
 
 
 def _command(command: str) -> str:
@@ -263,7 +263,7 @@ def _settings(rows: Sequence[Setting], full_size: str) -> str:
 
 
 def _speed(report: Report) -> str:
-    parts = ['<section aria-labeledby="speed"><h2 id="speed">Speed</h2>']
+    parts = ['<section aria-labelledby="speed"><h2 id="speed">Speed</h2>']
     if report.times:
         parts.append(table(["part", "time"], report.times, "What each part of this run took", numbers=(1,)))
     if report.speed is not None:
@@ -275,7 +275,7 @@ def _speed(report: Report) -> str:
 
 def _method() -> str:
     return (
-        '<section aria-labeledby="method"><h2 id="method">How verdicts are reached</h2>'
+        '<section aria-labelledby="method"><h2 id="method">How verdicts are reached</h2>'
         "<p>Agents are compared on the same problems, seed by seed. The effect is the relative difference of their "
         "mean scores; its 95% interval is a bootstrap over seeds (Student's t below ten seeds). A claim says in "
         "which region the effect lies: below 0 for “better”, below -10% for “much better”, within ±10% for “alike”. "
@@ -289,7 +289,7 @@ def _method() -> str:
 def _environment(report: Report) -> str:
     rows = list(report.environment.items()) or [("", "This folder does not say where it was made.")]
     return (
-        '<section aria-labeledby="environment"><h2 id="environment">Versions and machine</h2>'
+        '<section aria-labelledby="environment"><h2 id="environment">Versions and machine</h2>'
         f"{table(['what', 'value'], rows, 'Where and with what the results were made')}"
         f'<p class="soft small">Results folder: <code>{_e(report.folder)}</code></p></section>'
     )
