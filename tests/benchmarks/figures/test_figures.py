@@ -153,7 +153,7 @@ def _named(pair):
 
 
 def test_figure_4_and_its_claim_once_disagreed_about_bp_of_three_quarters(told):
-    """One paired all five agents, the other two: their seeds, and so their intervals, differed."""
+    """The pair for which the picture's caption and the verdict once had two intervals."""
     tables, effects = told
     pair = "ensemble-bp(0.75) against ensemble-p"
     (claimed,) = [one[4] for one in effects if one[0] == "F4-bp" and _named(one[3]) == pair]
@@ -168,7 +168,7 @@ def test_figure_4_and_its_claim_once_disagreed_about_bp_of_three_quarters(told):
 
 
 def test_a_missing_seed_of_one_agent_leaves_both_with_one_number(world, tmp_path):
-    """What made them disagree: a seed that only one of the agents lacks."""
+    """Where it matters how agents are paired: a seed that only one of them lacks."""
     (tmp_path / "cifar10").mkdir()
     rows = pd.read_csv(world.folder / "cifar10" / "figure_4_runs.csv")
     gone = (rows.bootstrap_probability == 0.5) & (rows.seed == 0) & (rows.num_train == 10)
@@ -216,16 +216,17 @@ def test_regret_is_one_number_too(world, committed):
 
 
 class Drawn(html.parser.HTMLParser):
-    """What an SVG panel shows: shapes by class, series, and text."""
+    """What an SVG panel shows: shapes by class, series, and text, of which labels of axes are apart."""
 
     def __init__(self, text):
         super().__init__()
-        self.shapes, self.series, self.texts, self.lines, self.bands, self._open = [], [], [], [], [], ""
+        self.shapes, self.series, self.texts, self.lines, self.bands = [], [], [], [], []
+        self.labels, self._open, self._class = [], "", ""
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
-        self._open = tag
+        self._open, self._class = tag, found.get("class")
         self.shapes.append(found.get("class", "").split(" ")[0])
         if "data-series" in found:
             self.series.append((found["data-series"], found["class"].split(" ")[1]))
@@ -236,7 +237,7 @@ class Drawn(html.parser.HTMLParser):
 
     def handle_data(self, data):
         if self._open == "text":
-            self.texts.append(data)
+            (self.labels if self._class == "label" else self.texts).append(data)
 
 
 def _look(axis):
@@ -252,40 +253,57 @@ def _look(axis):
 def test_both_ways_of_drawing_show_the_same(name, world):
     figure = registry.figure(name)
     shown = figure.panels(world.of(figure))
-    axes = drawing.draw(shown, figure.title, "").axes
-    for axis, panel in zip(axes, shown, strict=False):
-        page = Drawn(svg.draw(panel, "alternative"))
-        whiskers, lines, references = _look(axis)
-        assert page.shapes.count("whisker") == len(whiskers)
-        assert page.shapes.count("reference") == len(references) == (panel.reference is not None)
-        assert axis.get_ylabel() in page.texts
-        assert axis.get_title().replace("\n", " ") == panel.title
-        names = [series.name for series in panel.series]
-        assert [name for name, _ in page.series] == names
-        colors = [style.LIGHT[int(shade.removeprefix("c"))] for _, shade in page.series]
-        ticks = [text.get_text() for text in axis.get_xticklabels()]
-        if panel.kind == "bars":
-            assert page.shapes.count("bar") == len(axis.patches) == len(names)
-            assert [_hexadecimal(patch.get_facecolor()) for patch in axis.patches] == colors
-            assert ticks == [name.removeprefix("ensemble-") for name in names]
-            assert set(ticks) <= set(page.texts)
-            continue
-        assert axis.get_xlabel() in page.texts
-        assert [line.get_label() for line in lines] == names
-        assert [_hexadecimal(line.get_color()) for line in lines] == colors
-        assert [len(line.get_xdata()) for line in lines] == page.lines
-        fills = [one for one in axis.collections if isinstance(one, matplotlib.collections.PolyCollection)]
-        assert len(fills) == len(page.bands) == (len(names) if panel.band else 0)
-        if not panel.band:
-            assert page.shapes.count("mark") == page.shapes.count("dot") == sum(page.lines)
-        if panel.places:
-            assert ticks == list(panel.places)
-            assert set(ticks) <= set(page.texts)
-        if panel.reference_name:
-            assert panel.reference_name in page.texts
-            assert panel.reference_name in [text.get_text() for text in axis.get_legend().get_texts()]
-        if len(names) > 1:
-            assert [text.get_text() for text in axis.get_legend().get_texts()][: len(names)] == names
+    for axis, panel in zip(drawing.draw(shown, figure.title, "").axes, shown, strict=False):
+        _compare(axis, panel)
+
+
+def test_both_ways_of_drawing_show_bands_and_named_places():
+    points = tuple(panels.Point(float(x), x + 1.0, x + 0.5, x + 2.0, 5) for x in range(20))
+    lines = tuple(panels.Series(name, points) for name in ("ensemble-p", "ensemble-bp"))
+    band = panels.Panel("t", "y", lines, kind="lines", x_label="step", band=True)
+    places = tuple(f"place {number}" for number in range(20))
+    named = panels.Panel(
+        "u", "y", lines, kind="lines", x_label="place", places=places, reference=3.0, reference_name="r"
+    )
+    for panel in (band, named):
+        (axis,) = drawing.draw([panel], "", "").axes
+        _compare(axis, panel)
+
+
+def _compare(axis, panel):
+    """Compares a panel drawn by Matplotlib with the same as SVG."""
+    page = Drawn(svg.draw(panel, "alternative"))
+    whiskers, lines, references = _look(axis)
+    assert page.shapes.count("whisker") == len(whiskers)
+    assert page.shapes.count("reference") == len(references) == (panel.reference is not None)
+    assert sorted(page.labels) == sorted(filter(None, [axis.get_xlabel(), axis.get_ylabel()]))
+    assert (axis.get_xlabel(), axis.get_ylabel()) == (panel.x_label, panel.y_label)
+    assert axis.get_title().replace("\n", " ") == panel.title
+    names = [series.name for series in panel.series]
+    assert [name for name, _ in page.series] == names
+    colors = [style.LIGHT[int(shade.removeprefix("c"))] for _, shade in page.series]
+    ticks = [text.get_text() for text in axis.get_xticklabels()]
+    if panel.kind == "bars":
+        assert page.shapes.count("bar") == len(axis.patches) == len(names)
+        assert [_hexadecimal(patch.get_facecolor()) for patch in axis.patches] == colors
+        assert ticks == [name.removeprefix("ensemble-") for name in names]
+        assert set(ticks) <= set(page.texts)
+        return
+    assert [line.get_label() for line in lines] == names
+    assert [_hexadecimal(line.get_color()) for line in lines] == colors
+    assert [len(line.get_xdata()) for line in lines] == page.lines
+    fills = [one for one in axis.collections if isinstance(one, matplotlib.collections.PolyCollection)]
+    assert len(fills) == len(page.bands) == (len(names) if panel.band else 0)
+    if not panel.band:
+        assert page.shapes.count("mark") == page.shapes.count("dot") == sum(page.lines)
+    if panel.places:
+        assert ticks == list(panel.places)
+        assert set(ticks) <= set(page.texts)
+    if panel.reference_name:
+        assert panel.reference_name in page.texts
+        assert panel.reference_name in [text.get_text() for text in axis.get_legend().get_texts()]
+    if len(names) > 1:
+        assert [text.get_text() for text in axis.get_legend().get_texts()][: len(names)] == names
 
 
 def _hexadecimal(color):
@@ -362,9 +380,12 @@ def test_two_figures_of_one_name_are_refused(add_figure, names, twice):
         registry.figures()
 
 
-def test_every_figure_is_named_as_its_class_says():
+def test_figures_are_in_the_order_of_the_paper_and_say_where_they_belong():
     figures = registry.figures()
-    assert [figure.place for figure in figures] == sorted(figure.place for figure in figures)
+    assert list(dict.fromkeys(figure.part for figure in figures)) == ["linear", "testbed", "cifar10", "bandit"]
+    for part in ("testbed", "cifar10", "bandit"):
+        numbers = [int(one.id[1:]) for one in registry.select([part]) if re.fullmatch(r"F\d+", one.id)]
+        assert numbers == sorted(numbers)
     for figure in figures:
         assert set(figure.presets) == set(base.PRESETS)
         assert type(figure).__module__.split(".")[2] == figure.part
