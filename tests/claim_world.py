@@ -48,6 +48,7 @@ def write(folder, seeds=SEEDS):
         table.to_csv(folder / f"{name}.csv", index=False)
     _regret(chance).to_csv(folder / "bandit" / "regret_runs.csv", index=False)
     _regret_means().to_csv(folder / "bandit" / "regret.csv", index=False)
+    _finite_regret().to_csv(folder / "bandit" / "members.csv", index=False)
     (folder / "environment.json").write_text(json.dumps({"preset": "quick", "date": "today", "machine": "made up"}))
     (folder / "times.json").write_text(json.dumps({"linear": 12.3}))
     return folder
@@ -249,4 +250,24 @@ def _regret_means():
         gap = regret - REGRET["ensemble-bp"]
         row = {"horizon": horizon, "agent": agent, "regularizer": 1.0, "prior_scale": 2.0, "regret": regret}
         rows.append({**row, "standard_error": 0.5, "minus_bp": gap, "minus_bp_95": 1.0 if gap else 0.0})
+    return pd.DataFrame(rows)
+
+
+def _finite_regret():
+    """Finite ensembles approach the infinite one, which is the last row."""
+    rows = []
+    for members in (1, 10, 100, 0):
+        gap = 30.0 / members if members else 0.0
+        rows.append(
+            {
+                "members": members,
+                "horizon": 500,
+                "regret": REGRET["ensemble-bp"] + gap,
+                "standard_error": 0.5,
+                "minus_infinite": gap,
+                "minus_infinite_low": 0.9 * gap,
+                "minus_infinite_high": 1.1 * gap,
+                "problems": 1200,
+            }
+        )
     return pd.DataFrame(rows)

@@ -1,31 +1,61 @@
-"""A sweep in two stages for the tests of the command: squares, then the best of them again."""
+"""A figure in two stages for the tests of the command: squares, then the best of them again."""
 
 from __future__ import annotations
 
-import json
+import pandas as pd
 
+from benchmarks.figures import base, panels
 from trainers.sweeps import sweep
 
-SWEEP = "made_up"
 FUNCTION = "tests.sweep_functions:square"
 
 
-def stages(preset):
-    def first(rows):
-        config = {"seconds": 0.05}
-        return [sweep.make_run(f"made_up/seed{s}", FUNCTION, {"x": float(s), "seed": s, **config}) for s in range(6)]
+class MadeUp(base.Figure):
+    id, name, part, sweep, place = "MU", "made_up", "made_up", "made_up", (99.0,)
+    title, about, full_size = "Squares", "The squares of six numbers.", "The paper shows no squares."
+    paper = {"numbers": "6"}  # noqa: RUF012
+    presets = {"quick": 6}  # noqa: RUF012
 
-    def second(rows):
-        if not rows:
-            raise ValueError("nothing to choose from")
-        best = max(row["square"] for row in rows if row["id"] != "made_up/best")
-        return [sweep.make_run("made_up/best", FUNCTION, {"x": best, "seed": 0})]
+    def stages(self, size, context):
+        def first(rows):
+            configs = [{"x": float(seed), "seed": seed, "seconds": 0.05} for seed in range(size)]
+            return [sweep.make_run(f"made_up/seed{config['seed']}", FUNCTION, config) for config in configs]
 
-    return [first, second]
+        def second(rows):
+            if not rows:
+                raise ValueError("nothing to choose from")
+            best = max(row["square"] for row in rows if row["id"].startswith("made_up/seed"))
+            return [sweep.make_run("made_up/best", FUNCTION, {"x": best, "seed": 0})]
+
+        return [first, second]
+
+    def collect(self, size, rows):
+        return {"made_up_runs": pd.DataFrame(rows)[["id", "seed", "x", "square"]]}
+
+    def table(self, tables):
+        return tables.read("made_up/made_up_runs.csv", ("id", "x", "square"))
+
+    def panels(self, table):
+        bars = [panels.Series(row.id, (panels.Point(0.0, float(row.square)),)) for row in table.itertuples()]
+        return [panels.Panel("squares", "square", tuple(bars))]
+
+    def used(self, tables):
+        return {"numbers": str(len(tables.of(self)))}
+
+    def caption(self, tables):
+        return f"{self.used(tables)['numbers']} numbers."
 
 
-def report(preset, rows, folder):
-    best = max(row["x"] for row in rows if row["id"] != "made_up/best")
-    folder.mkdir(exist_ok=True)
-    (folder / "best.json").write_text(json.dumps(best))
-    return [f"best is {best:g}"]
+class More(MadeUp):
+    """A figure of one more run in the same folder."""
+
+    id, name = "MU-more", "more"
+
+    def stages(self, size, context):
+        return [lambda rows: [sweep.make_run("made_up/more", FUNCTION, {"x": 9.0, "seed": 0})]]
+
+    def collect(self, size, rows):
+        return {"made_up_runs": pd.DataFrame([row for row in rows if row["id"] == "made_up/more"])}
+
+
+FIGURE = MadeUp()

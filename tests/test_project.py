@@ -23,24 +23,118 @@ MAY_IMPORT = {
 SOURCES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
 
 
-def _imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+# Where planning must be quick: these take pandas and Matplotlib only when something is computed or drawn.
+LIGHT = (
+    "benchmarks/figures/",
+    "benchmarks/claims/",
+    "benchmarks/commands/",
+    "benchmarks/stats.py",
+    "benchmarks/style.py",
+)
+FORMER_PLACES = "tf_ensembles/moved.py"  # the table of them
+MOST_MODULES, MOST_LINES = 15, 420
+LONGER = {"tf_ensembles/ensemble/model.py": 459}  # It may become shorter.
+DOTTED = re.compile(rf"\b(?:{'|'.join(OURS)})(?:\.\w+)+")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def _name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def _imports(node):
+    """The modules that are imported anywhere below a node."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Import):
+            yield from (alias.name for alias in one.names)
+        elif isinstance(one, ast.ImportFrom) and one.module is not None:
+            yield one.module
+
+
+def _imports_at_once(body):
+    """The modules that importing a module imports: not those within functions, nor for type checkers only."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imports(node)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _imports_at_once(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _imports_at_once(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _imports_at_once(handler.body)
+
+
+def _strings(tree):
+    """The string constants of a module that are not docstrings, nor text that stands alone."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def _is_module(name):
+    """Whether a dotted name is that of one of our modules, or of something within one."""
+    parts = name.split(".")
+    places = [ROOT.joinpath(*parts[:count]) for count in range(2, len(parts) + 1)]
+    return any(place.with_suffix(".py").is_file() or (place / "__init__.py").is_file() for place in places)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_import_rule(path):
-    folder = path.relative_to(ROOT).parts[0]
-    roots = {name.split(".")[0] for name in _imports(path)}
+    folder, tree = path.relative_to(ROOT).parts[0], ast.parse(path.read_text())
+    roots = {name.split(".")[0] for name in _imports(tree)}
     assert roots & set(OURS) <= MAY_IMPORT[folder]
     assert "tests" not in roots
-    if folder != "bandit_env":
+    if not _name(path).startswith("bandit_env/agents/"):
         assert "tf_agents" not in roots
         assert "tensorflow_probability" not in roots  # only through legacy_keras
+    if _name(path).startswith(LIGHT):
+        heavy = {name.split(".")[0] for name in _imports_at_once(tree.body)}
+        assert not heavy & {"pandas", "matplotlib", "tensorflow", "keras", "scipy"}
     assert not re.search(r"\btf\.keras\b(?!` |\.| is|,)", re.sub(r'"""[\s\S]*?"""|#.*|"[^"\n]*"', "", path.read_text()))
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if _name(path) != FORMER_PLACES], ids=_name)
+def test_strings_keep_the_import_rule(path):
+    """A module that is named in a string, to be imported later, is imported all the same."""
+    folder = path.relative_to(ROOT).parts[0]
+    named = {name for text in _strings(ast.parse(path.read_text())) for name in DOTTED.findall(text)}
+    assert not [name for name in named if name.split(".")[0] not in MAY_IMPORT[folder] and _is_module(name)]
+
+
+def test_a_module_in_a_string_is_recognized():
+    text = (
+        'KIND = register("testbed", "benchmarks.figures.testbed.runs:train")\nrun(f"-m benchmarks.commands.main {x}")'
+    )
+    named = [name for text in _strings(ast.parse(text)) for name in DOTTED.findall(text)]
+    assert named == ["benchmarks.figures.testbed.runs", "benchmarks.commands.main"]
+    assert all(_is_module(name) for name in named)
+    assert _is_module("benchmarks.stats.paired")
+    assert not _is_module("benchmarks.testbed_runs")
+    assert list(_strings(ast.parse('"""See benchmarks.stats."""'))) == []
+
+
+def test_imports_come_first():
+    for path in (*SOURCES, *TESTS):
+        assert not re.search(r"# *noqa:[ \w,]*E402", path.read_text()), _name(path)
+
+
+def test_folders_and_modules_are_small():
+    folders = {path.parent for path in SOURCES}
+    counts = {
+        _name(folder): len([path for path in folder.glob("*.py") if path.stem != "__init__"]) for folder in folders
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: length for name, length in lengths.items() if length > LONGER.get(name, MOST_LINES)} == {}
+
+
+def test_tests_stand_where_their_packages_do():
+    folders = {_name(path.parent) for path in SOURCES}
+    mine = [path.relative_to(ROOT / "tests").parent.as_posix() for path in TESTS if path.name.startswith("test_")]
+    assert set(OURS) <= {folder.split("/")[0] for folder in mine}
+    assert {folder for folder in mine if folder != "."} <= folders
 
 
 def _modules():

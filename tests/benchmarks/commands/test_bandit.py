@@ -10,9 +10,12 @@ import pytest
 
 import bandit_env
 from benchmarks.commands import bandit as command
+from benchmarks.figures import base as figures_base
+from benchmarks.figures import registry
+from benchmarks.figures.bandit import base
 from benchmarks.figures.bandit import runs as experiment
-from benchmarks.figures.bandit import tables
 
+FIGURES = registry.select(["bandit"])
 SETTINGS = experiment.Settings(
     num_problems=60, tuning_problems=20, part=20, horizon=30, members=(1, 2), members_horizon=20
 )
@@ -25,14 +28,16 @@ def rows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "GRIDS", grids)
         found = []
-        for stage in experiment.stages(SETTINGS):
-            for run in stage(found):
-                found.append({**run.config, **experiment.compute(run.config), "id": run.id, "hash": run.hash})
+        for figure in FIGURES:
+            for stage in figure.stages(SETTINGS, {}):
+                done = {row["hash"] for row in found}
+                for run in [run for run in stage(found) if run.hash not in done]:
+                    found.append({**run.config, **experiment.compute(run.config), "id": run.id, "hash": run.hash})
         yield found
 
 
 def test_tables_and_figures_of_a_small_experiment(rows, tmp_path):
-    lines = command.write(SETTINGS, rows, tmp_path)
+    lines = [line for figure in FIGURES for line in figures_base.write(figure, SETTINGS, rows, tmp_path)]
     table = pd.read_csv(tmp_path / "regret.csv")
     assert set(table["agent"]) == {*experiment.TUNED, experiment.REFERENCE}
     direct = bandit_env.run_bandit("ensemble-bp", 60, 30)
@@ -41,17 +46,26 @@ def test_tables_and_figures_of_a_small_experiment(rows, tmp_path):
         [row["regret"], row["standard_error"]], [direct.regret[-1], direct.standard_error[-1]], rtol=1e-3
     )
     parts = pd.read_csv(tmp_path / "regret_runs.csv")
-    assert list(parts.columns) == ["agent", "horizon", "part", "regret", "problems"]
+    assert list(parts.columns) == ["agent", "horizon", "part", "step", "regret", "problems"]
     assert set(parts["part"]) == {0, 1, 2}
-    means = parts.groupby(["agent", "horizon"])["regret"].mean()  # of parts of one size
+    ends = parts[parts["step"] == parts["horizon"]]
+    means = ends.groupby(["agent", "horizon"])["regret"].mean()  # of parts of one size
     wanted = table.set_index(["agent", "horizon"])["regret"]
     np.testing.assert_allclose(means, wanted.loc[means.index], rtol=1e-4)
+    # Along the way, too: what is drawn over time is the regret that the agent had then.
+    curve = parts[parts["agent"] == "ensemble-bp"].groupby("step")["regret"].mean()
+    np.testing.assert_allclose(curve, direct.regret[curve.index - 1], rtol=1e-3)
     members = pd.read_csv(tmp_path / "members.csv")
     assert list(members["members"]) == [1, 2, 0]
     assert members["minus_infinite"].iloc[-1] == 0.0
-    for name in ("f6_horizon_30.png", "f12_horizon_30.png", "members.png"):
-        assert (tmp_path / name).stat().st_size > 5000
+    for figure in FIGURES:
+        assert (tmp_path / f"{figure.name}.png").stat().st_size > 5000
     assert any("ensemble-bp" in line for line in lines)
+
+
+def test_no_sizes_of_finite_ensembles_no_figure_of_them():
+    (members,) = registry.select(["F6-members"])
+    assert members.stages(experiment.PRESETS["quick"], {}) == []
 
 
 def test_tuning_takes_the_lowest_regret_on_problems_of_its_own(rows):
@@ -74,7 +88,7 @@ def test_curves_weigh_parts_by_their_size():
     values = np.random.default_rng(0).normal(size=10)
     parts = [(0, values[:7]), (7, values[7:])]
     made = [{"first_problem": k, "problems": len(v), "regret_5": v.mean(), "square_5": (v**2).mean()} for k, v in parts]
-    mean, error, _ = tables.curve(made, [5])
+    mean, error, _ = base.regret(made, [5])
     np.testing.assert_allclose(mean, values.mean())
     np.testing.assert_allclose(error, values.std(ddof=1) / np.sqrt(10))
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
-from benchmarks.claims import paper as claims
-from benchmarks.claims import settings as claim_settings
+from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
 from benchmarks.commands import reproduce
-from benchmarks.commands import sweep as sweep_command
+from benchmarks.figures import registry
 from benchmarks.report import content as report_content
 from tests import claim_world
 
@@ -29,18 +31,23 @@ class Fake:
         self.world, self.calls, self.failing, self.images = world, [], set(), True
 
     def __call__(self, command, **options):
-        if command[1] == "-c":
+        assert command[:2] == [sys.executable, "-m"]
+        if command[2] == "trainers.images.cifar10":
             self.calls.append("images")
             return subprocess.CompletedProcess(command, 0 if self.images else 1, "CIFAR10: npm\n")
+        assert command[2] == "benchmarks.commands.main"
         name = " ".join(command[3:6])
         self.calls.append(name)
         if any(word in name for word in self.failing):
             return subprocess.CompletedProcess(command, 1)
         option = "--figures-to" if "--figures-to" in command else "--output"
         folder = pathlib.Path(command[command.index(option) + 1])
+        folder.mkdir(parents=True, exist_ok=True)
         for path in (self.world / folder.name).iterdir():
-            folder.mkdir(parents=True, exist_ok=True)
             (folder / path.name).write_bytes(path.read_bytes())
+        for figure in registry.select([folder.name]):
+            if figure.name in command or folder.name in command:
+                (folder / f"{figure.name}.csv").write_text("what the figure shows")
         return subprocess.CompletedProcess(command, 0)
 
 
@@ -53,14 +60,30 @@ def fake(world, monkeypatch):
 
 def test_every_figure_is_made_by_one_part():
     listed = reproduce.parts("quick", "local", pathlib.Path("out"))
-    names = [name for part in listed for name in part.figures if name not in ("testbed", "cifar10", "bandit")]
-    assert sorted(names) == sorted({*claim_settings.FIGURES, "F8", "F10", "F12"})
+    made = [figure for part in listed for figure in part.figures]
+    assert sorted(figure.id for figure in made) == sorted(figure.id for figure in registry.figures())
+    assert "F8" in [name for part in listed for name in part.names]
     for part in listed:
         if part.arguments[0] == "sweep":
-            figures = [word for word in part.arguments if word.startswith("figure_")]
-            assert set(figures) <= set(sweep_command.FIGURES)
-    tables = {claim.table for claim in claims.CLAIMS}
-    assert {part.made for part in listed} - {"linear/checks.csv"} <= tables
+            assert part.arguments[2 : part.arguments.index("--preset")] == tuple(one.name for one in part.figures)
+        else:
+            assert registry.select([part.arguments[0]]) == list(part.figures)
+        assert part.made == f"{part.figures[0].part}/{part.figures[0].name}.csv"
+        assert len({figure.part for figure in part.figures}) == 1  # Their tables share a folder.
+    shared = {figure.id: part for part in listed for figure in part.figures}
+    for figure in made:
+        assert not figure.same_runs_as or shared[figure.id] is shared[figure.same_runs_as]
+    assert {claim.figure for claim in CLAIMS} <= set(shared)
+
+
+def test_the_arguments_of_parts_are_understood():
+    for part in reproduce.parts("standard", "ray", pathlib.Path("out"), data="images"):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"benchmarks.commands.{part.arguments[0]}").add_arguments(parser)
+        args = parser.parse_args([*part.arguments[1:], *part.places])
+        assert (args.preset, args.engine) == ("standard", "ray")
+        if part.needs_images:
+            assert (args.data_dir, args.store) == ("images", pathlib.Path("out/members").resolve())
 
 
 def test_only_chooses_by_figure_or_kind():
@@ -69,9 +92,12 @@ def test_only_chooses_by_figure_or_kind():
     assert len(reproduce.choose(listed, "cifar10")) == 4
     assert reproduce.choose(listed, None) == listed
     for wrong in ("F99", ""):
-        with pytest.raises(ValueError, match="Expected --only of linear, F6"):
+        with pytest.raises(ValueError, match=r"Expected --only of .*linear, F6.* Received: '") as caught:
             reproduce.choose(listed, wrong)
-    engines = [part.arguments[part.arguments.index("--engine") + 1] for part in listed if part.name != "linear"]
+        named = str(caught.value).removeprefix("Expected --only of ").split(". ")[0].split(", ")
+        assert {"F8", "linear", "testbed", "bandit", "cifar10"} <= set(named)
+        assert {figure.id for figure in registry.figures()} <= set(named)
+    engines = [part.arguments[part.arguments.index("--engine") + 1] for part in listed]
     assert set(engines) == {"ray"}
 
 
@@ -79,7 +105,7 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
     arguments = ["reproduce", "--output", str(tmp_path / "out")]
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
-    assert f"{len(claims.CLAIMS)} supported" in said
+    assert f"{len(CLAIMS)} supported" in said
     assert "Report: " + str(tmp_path / "out" / "report.html") in said
     assert "the real CIFAR10" in said
     facts = report_content.read_environment(tmp_path / "out")
@@ -87,17 +113,20 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
     assert "cores" in facts["machine"]
     times = json.loads((tmp_path / "out" / "times.json").read_text())
     assert set(times) == {part.name for part in reproduce.parts("quick", "local", tmp_path)} | {"all parts"}
-    assert len(fake.calls) == 10
+    parts = len(reproduce.parts("quick", "local", tmp_path))
+    assert len(fake.calls) == parts + 1  # and the images, once
     fake.calls.clear()
     assert cli.main(arguments) == 0
     again = capsys.readouterr().out
     assert fake.calls == []
-    assert again.count("complete already") == 9
-    assert f"{len(claims.CLAIMS)} supported" in again
-    # A part whose table was deleted is run again, and no other.
-    (tmp_path / "out" / "testbed" / "figure_7_runs.csv").unlink()
-    assert cli.main(arguments) == 0
-    assert fake.calls == ["sweep run figure_7"]
+    assert again.count("complete already") == parts
+    assert f"{len(CLAIMS)} supported" in again
+    # A part whose table was deleted is run again, and no other: be it what claims read, or what the figure shows.
+    for name in ("figure_7_runs.csv", "figure_7.csv"):
+        (tmp_path / "out" / "testbed" / name).unlink()
+        fake.calls.clear()
+        assert cli.main(arguments) == 0
+        assert fake.calls == ["sweep run figure_7"]
 
 
 def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):

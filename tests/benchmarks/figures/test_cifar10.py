@@ -7,19 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.figures.cifar10 import drawing as cifar10_drawing
-from benchmarks.figures.cifar10 import figure_3, figure_4, figure_5, figure_10, figure_11
+from benchmarks.figures import base, registry, tables
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 
-FIGURES = {
-    "figure_3": figure_3,
-    "figure_4": figure_4,
-    "figure_5": figure_5,
-    "figure_10": figure_10,
-    "figure_11": figure_11,
-}
+FIGURES = {figure.name: figure for figure in registry.select(["cifar10"])}
+FIGURE_3, FIGURE_4, FIGURE_11 = (FIGURES[f"figure_{number}"] for number in (3, 4, 11))
 COLUMNS = {
     "agent",
     "seed",
@@ -35,7 +29,7 @@ COLUMNS = {
 
 
 def _runs(figure, preset):
-    runs = list(itertools.chain(*(stage([]) for stage in figure.stages(preset))))
+    runs = list(itertools.chain(*(stage([]) for stage in figure.stages(figure.presets[preset], {}))))
     trained = [run for run in runs if run.kind == functions.TRAIN]
     return trained, [run for run in runs if run.kind == functions.EVALUATE]
 
@@ -63,6 +57,16 @@ def _rows(figure, preset):
     for run in _runs(figure, preset)[1]:
         found.append({"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)})
     return found
+
+
+def _write(figure, preset, rows, folder):
+    return base.write(figure, figure.presets[preset], rows, folder)
+
+
+def _table(figure, preset, rows, folder):
+    """The table of a figure, as it is read back from what is kept of rows."""
+    _write(figure, preset, rows, folder)
+    return tables.Tables(folder, "cifar10").of(figure)
 
 
 @pytest.mark.parametrize(
@@ -116,18 +120,13 @@ def test_figures_share_members():
 
 def test_smaller_presets_name_their_problems_apart():
     for preset in ("quick", "standard", "paper"):
-        problems = {
-            problem
-            for figure in FIGURES.values()
-            if hasattr(figure, "SIZES")
-            for problem in figure.SIZES[preset].problems
-        }
+        problems = {problem for figure in FIGURES.values() for problem in figure.presets[preset].problems}
         assert len({problem.id for problem in problems}) == len(problems)
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_reports_write_tables_and_figures(name, tmp_path):
-    lines = FIGURES[name].report("quick", _rows(FIGURES[name], "quick"), tmp_path)
+def test_figures_write_tables_and_pictures(name, tmp_path):
+    lines = _write(FIGURES[name], "quick", _rows(FIGURES[name], "quick"), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}.csv",
         f"{name}_runs.csv",
@@ -140,64 +139,75 @@ def test_reports_write_tables_and_figures(name, tmp_path):
     assert not runs.duplicated(
         ["agent", "seed", "num_train", "num_members", "prior_scale", "bootstrap_probability"]
     ).any()
-    assert any("ensemble-p - ensemble-n" in line for line in lines)
+    assert any("ensemble-p against ensemble-n" in line for line in lines)
 
 
 def test_figure_3_says_what_the_rows_say(tmp_path):
-    figure_3.report("quick", _rows(figure_3, "quick"), tmp_path)
-    table = pd.read_csv(tmp_path / "figure_3.csv").set_index(["score", "quantity"])
+    _write(FIGURE_3, "quick", _rows(FIGURE_3, "quick"), tmp_path)
+    table = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"])
+    joint, marginal = "joint NLL of 10 labels", "marginal NLL"
     # Blocks of three members, scored by their first. A vgg's score is the mean of three networks: one further on.
     offsets = 20.0 + np.arange(0, 15, 3) / 1000
     single = offsets + 0.001
-    assert table.loc[("nll_joint", "ensemble-p"), "estimate"] == pytest.approx(0.8 * offsets.mean() / single.mean())
-    difference = table.loc[("nll_joint", "ensemble-p - ensemble-n")]
-    assert difference["estimate"] == pytest.approx(-0.2 * offsets.mean() / single.mean())
-    assert -0.2 * offsets.max() / single.mean() <= difference["low"] <= difference["estimate"]
+    assert table.loc[(joint, "ensemble-p"), "estimate"] == pytest.approx(0.8 * offsets.mean() / single.mean())
+    assert table.loc[(joint, "vgg"), "estimate"] == 1.0
+    difference = table.loc[(f"{joint}, relative difference", "ensemble-p against ensemble-n")]
+    assert difference["estimate"] == pytest.approx(-0.2)
+    assert -0.2 * offsets.max() / offsets.mean() <= difference["low"] <= difference["estimate"]
     assert difference["verdict"] == "lower"
-    assert table.loc[("nll_marginal", "ensemble-n - vgg"), "estimate"] == pytest.approx(-0.001 / 2.007, rel=1e-4)
+    first = table.loc[(f"{marginal}, relative difference", "ensemble-n against vgg")]
+    assert first["estimate"] == pytest.approx(-0.001 / 2.007, rel=1e-4)
 
 
-def test_figure_4_takes_the_scale_that_is_best_on_other_seeds():
-    rows = _rows(figure_4, "paper")
+def test_figure_4_takes_the_scale_that_is_best_on_other_seeds(tmp_path):
+    rows = _rows(FIGURE_4, "paper")
     lucky = next(row for row in rows if row["prior_scale"] == 10.0 and row["num_train"] == 10)
     lucky["nll_joint"] = 1.0  # One seed on which the scale that is worse elsewhere does wonders.
-    size = figure_4.SIZES["paper"]
-    runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
-    chosen = cifar10_runs.best_scale(runs)
-    mine = chosen[(chosen.label == "ensemble-p") & (chosen.num_train == 10)].sort_values("seed")
+    chosen = _table(FIGURE_4, "paper", rows, tmp_path)
+    mine = chosen[(chosen.agent == "ensemble-p") & (chosen.num_train == 10)].sort_values("seed")
     assert mine.prior_scale.tolist() == [3.0, 10.0, 10.0, 10.0, 10.0]
-    assert len(chosen) == len(chosen.drop_duplicates(["num_train", "label", "seed"])) == 4 * 5 * 5
+    assert len(chosen) == len(chosen.drop_duplicates(["num_train", "agent", "seed"])) == 4 * 5 * 5
 
 
-def test_verdicts_with_enough_seeds():
-    size = figure_3.SIZES["standard"]
-    runs = cifar10_runs.table(_rows(figure_3, "standard"), size, cifar10_runs.plain_agents(size))
-    lines = cifar10_drawing.compare(cifar10_drawing.normalize(runs, "vgg"), ["ensemble-p"], figure_3.PAIRS)
-    verdicts = {(line["score"], line["quantity"]): line["verdict"] for line in lines}
-    assert verdicts["nll_joint", "ensemble-p - ensemble-n"] == "lower"
-    assert verdicts["nll_marginal", "ensemble-p - ensemble-n"] == "not distinguished"
-    assert verdicts["nll_joint", "ensemble-p"] == ""
+def test_verdicts_with_enough_seeds(tmp_path):
+    _write(FIGURE_3, "standard", _rows(FIGURE_3, "standard"), tmp_path)
+    verdicts = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"]).verdict
+    pair = "ensemble-p against ensemble-n"
+    assert verdicts["joint NLL of 10 labels, relative difference", pair] == "lower"
+    assert verdicts["marginal NLL, relative difference", pair] == "no difference shown"
+    assert pd.isna(verdicts["joint NLL of 10 labels", "ensemble-p"])
 
 
 def test_training_sets_with_fewer_seeds_are_left_out(tmp_path):
-    rows = [row for row in _rows(figure_3, "standard") if row["num_train"] != 1000]
-    size = figure_3.SIZES["standard"]
+    rows = [row for row in _rows(FIGURE_3, "standard") if row["num_train"] != 1000]
+    size = FIGURE_3.presets["standard"]
     assert set(cifar10_runs.table(rows, size, cifar10_runs.plain_agents(size)).num_train) == {10, 100}
     assert cifar10_runs.table(rows[:17], size, cifar10_runs.plain_agents(size)).seed.tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="all ensembles of at least one seed"):
-        figure_3.report("standard", rows[:16], tmp_path)
+        _write(FIGURE_3, "standard", rows[:16], tmp_path)
 
 
-def test_figure_11_compares_ensembles_of_one_size():
-    rows = _rows(figure_11, "standard")
+def test_figure_11_compares_ensembles_of_one_size(tmp_path):
+    rows = _rows(FIGURE_11, "standard")
     for row in rows:
         row["nll_joint"] *= 2.0 if row["num_members"] == 1 else 1.0
-    size = figure_11.SIZES["standard"]
-    runs = cifar10_runs.table(rows, size, cifar10_runs.bootstrapped_agents(size))
-    normalized = cifar10_drawing.normalize(runs, "ensemble-n", by=("num_train", "num_members"))
-    means = normalized[normalized.label == "ensemble-p"].groupby("num_members").nll_joint.mean()
+    normalized = _table(FIGURE_11, "standard", rows, tmp_path)
+    means = normalized[normalized.agent == "ensemble-p"].groupby("num_members").nll_joint.mean()
     assert means.index.tolist() == [1, 3, 10]
     np.testing.assert_allclose(means, 0.8, rtol=1e-9)
+
+
+def test_figure_10_is_figure_3_training_set_by_training_set(tmp_path):
+    rows = _rows(FIGURE_3, "quick")
+    for row in rows:
+        row["nll_joint"] *= 0.5 if row["num_train"] == 10 and row["prior_scale"] else 1.0
+    figure, folder = FIGURES["figure_10"], tmp_path
+    _write(FIGURE_3, "quick", rows, folder)
+    base.draw(figure, tables.Tables(folder, "cifar10"), folder)  # It has no table of its own.
+    table = pd.read_csv(folder / "figure_10.csv").set_index(["panel", "series"]).sort_index()
+    for count, expected in ((10, -0.6), (100, -0.2)):
+        row = table.loc[(f"joint NLL of 10 labels, T = {count}, relative difference", "ensemble-p against ensemble-n")]
+        assert row["estimate"].item() == pytest.approx(expected)
 
 
 def test_without_cifar10_nothing_starts(monkeypatch, tmp_path, capsys):

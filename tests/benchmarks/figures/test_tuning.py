@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.figures.testbed import figure_1, figure_2, figure_7, tuning
 from benchmarks.figures.testbed import runs as testbed_runs
-from benchmarks.figures.testbed import tuning
 
 SEEDS = (1000, 1001)
 
@@ -69,22 +69,18 @@ def test_an_incomplete_grid_raises():
 
 
 def test_seeds_are_disjoint_in_every_preset():
-    from benchmarks.figures.testbed import figure_1, figure_2, figure_7
-
-    for module in (figure_1, figure_2, figure_7):
-        for size in module.SIZES.values():
+    for figure in (figure_1.FIGURE, figure_2.FIGURE, figure_7.FIGURE):
+        for size in figure.presets.values():
             assert not set(size.seeds_to_tune) & set(size.seeds_to_report)
-            pieces = size.reporting_pieces(module.SEEDS_PER_STAGE)
+            pieces = size.reporting_pieces(figure.seeds_per_stage)
             assert [seed for piece in pieces for seed in piece] == list(size.seeds_to_report)
 
 
 def test_paper_preset_has_the_papers_sizes():
-    from benchmarks.figures.testbed import figure_1, figure_2
-
-    size = figure_1.SIZES["paper"]
-    assert len(figure_1.settings(size)) == 12
-    assert len(figure_2.settings(figure_2.SIZES["paper"])) == 12
-    agents = testbed_runs.grid(figure_1.AGENTS, size)
-    assert [sum(agent.name == name for agent in agents) for name in figure_1.AGENTS] == [5, 5, 30, 30]
+    figure, size = figure_1.FIGURE, figure_1.FIGURE.presets["paper"]
+    assert len(figure.settings_of(size)) == 12
+    assert len(figure_2.FIGURE.settings_of(figure_2.FIGURE.presets["paper"])) == 12
+    agents = testbed_runs.grid(figure.agents, size)
+    assert [sum(agent.name == name for agent in agents) for name in figure.agents] == [5, 5, 30, 30]
     assert {agent.num_members for agent in agents if agent.name != "mlp"} == {100}
-    assert figure_2.SIZES["paper"].reporting_seeds == 100
+    assert figure_2.FIGURE.presets["paper"].reporting_seeds == 100

@@ -15,14 +15,16 @@ import shutil
 import pandas as pd
 import pytest
 
-from benchmarks.claims import paper as claims
-from benchmarks.claims import settings as claim_settings
+from benchmarks.claims import judge
+from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
+from benchmarks.figures import panels, registry
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
 from benchmarks.report import svg as report_svg
+from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>|`[a](javascript:b)"
@@ -78,16 +80,21 @@ def page(content):
 
 def test_the_page_holds_every_claim_figure_and_fact(page, content):
     rows = [attributes for attributes in page.all("tr") if attributes.get("id", "").startswith("claim-")]
-    assert [row["id"] for row in rows] == [f"claim-{claim.id}" for claim in claims.CLAIMS]
-    assert {row["data-verdict"] for row in rows} == {claims.SUPPORTED}
-    for name, figure in claim_settings.FIGURES.items():
-        assert f"figure-{name}" in [attributes.get("id") for attributes in page.all("h3")]
+    assert [row["id"] for row in rows] == [f"claim-{claim.id}" for claim in CLAIMS]
+    assert {row["data-verdict"] for row in rows} == {SUPPORTED}
+    headings = [attributes.get("id") for attributes in page.all("h3")]
+    assert headings == [f"figure-{figure.id}" for figure in registry.figures()]
+    for figure in registry.figures():
         assert figure.title in page.text
+        assert figure.about in page.text
+        assert figure.full_size in page.text
     assert "made up" in page.text  # the machine
     assert "12 s" in page.text  # the time of a part
     assert "tf-ensembles sweep run figure_2 --preset quick" in page.text
     assert content.result("F2-bp").claim.text in page.text
-    assert "-40.0%" in page.text or "-25.0%" in page.text
+    for effect in (effect for result in content.results for effect in result.effects):
+        assert effect.label in page.text
+        assert judge.format_effect(effect) in page.text
 
 
 def test_the_page_needs_nothing_else(page):
@@ -114,9 +121,13 @@ def test_headings_are_in_order_and_links_lead_somewhere(page):
     assert len(ids) == len(set(ids))
     for link in page.all("a"):
         assert link["href"].removeprefix("#") in ids
-    for _, attributes in page.tags:
-        if "aria-labelledby" in attributes:
-            assert attributes["aria-labelledby"] in ids
+    # By the standard's spelling, which is British: another would be ignored.
+    named = [(tag, attributes["aria-labelledby"]) for tag, attributes in page.tags if "aria-labelledby" in attributes]
+    assert {name for _, name in named} <= set(ids)
+    regions = [tag for tag, _ in page.tags if tag in ("section", "article")]
+    assert [tag for tag, _ in named if tag in ("section", "article")] == regions
+    spelled = {name for _, attributes in page.tags for name in attributes if name.startswith("aria-")}
+    assert spelled <= {f"aria-{name}" for name in ("hidden", "label", "labelledby", "live", "pressed", "sort")}
 
 
 def test_plots_say_what_they_show(page):
@@ -171,30 +182,30 @@ def test_commands_of_the_page_cannot_leave_their_block(world, tmp_path):
 
 def test_markdown_holds_every_claim(content):
     text = report_markdown.render(content)
-    for claim in claims.CLAIMS:
+    for claim in CLAIMS:
         assert f"| {claim.id} |" in text
-    assert f"**{len(claims.CLAIMS)}** supported" in text
+    assert f"**{len(CLAIMS)}** supported" in text
 
 
 def test_the_command_writes_all_three(world, tmp_path, capsys):
     assert cli.main(["report", str(world), "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert f"{len(claims.CLAIMS)} supported" in said
+    assert f"{len(CLAIMS)} supported" in said
     assert str(tmp_path / "report.html") in said
     table = pd.read_csv(tmp_path / "claims.csv")
-    assert list(dict.fromkeys(table.claim)) == [claim.id for claim in claims.CLAIMS]
+    assert list(dict.fromkeys(table.claim)) == [claim.id for claim in CLAIMS]
     row = table[table.claim == "F8-p"].iloc[0]
     assert (row.estimate, row["count"], row.region_high) == (pytest.approx(0.4 / 0.6 - 1, abs=0.02), 8, -0.1)
     assert row.low < row.estimate < row.high
-    assert row.standardized < -3
+    assert row.effect_size < -3
 
 
 def test_a_folder_with_little_in_it_has_a_report(world, tmp_path):
     shutil.copytree(world / "linear", tmp_path / "linear")
     (tmp_path / "environment.json").write_text("not json")
     content = report_content.collect(tmp_path)
-    counts = claims.tally(content.results)
-    assert counts[claims.NOT_MEASURED] == sum(claim.figure != "linear" for claim in claims.CLAIMS)
+    counts = judge.tally(content.results)
+    assert counts[NOT_MEASURED] == sum(registry.figure(claim.figure).part != "linear" for claim in CLAIMS)
     Page(report_html.render(content))
     assert "Not measured in this folder." in report_markdown.render(content)
 
@@ -212,21 +223,21 @@ def test_compare_pairs_shared_seeds_and_finds_what_differs(world, tmp_path):
     regret.assign(problems=50).to_csv(other / "bandit/regret_runs.csv", index=False)
     comparison = report_compare.compare(world, other)
     pairs = {(one.source, one.score, one.agent): one for one in comparison.scores}
-    hit = pairs["figure 2", "kl_joint", "ensemble-bp"]
+    hit = pairs["figure_2", "kl_joint", "ensemble-bp"]
     assert hit.second / hit.first == pytest.approx(1.5)
     assert hit.gap.excludes(0.0)
     assert hit.how == "paired over 8 seeds"
-    same = pairs["figure 2", "kl_joint", "ensemble-p"]
+    same = pairs["figure_2", "kl_joint", "ensemble-p"]
     assert (same.gap.estimate, same.gap.excludes(0.0)) == (0.0, False)
-    apart = pairs["figure 5", "nll_joint", "ensemble-p"]
+    apart = pairs["figure_5", "nll_joint", "ensemble-p"]
     assert apart.how == "independent, 8 and 8 seeds"
     # Parts of another size hold other problems.
-    assert pairs["bandit", "regret", "ensemble-p"].how == "independent, 12 and 12 parts"
+    assert pairs["figure_6", "regret", "ensemble-p"].how == "independent, 12 and 12 parts"
     assert not apart.gap.excludes(0.0)
     differing = [pair.first.claim.id for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
     assert set(differing) <= {"F2-bp", "F9-few", "F9-many"}
     assert "F2-bp" in differing
-    assert f"{len(differing)} of {len(claims.CLAIMS)} verdicts differ" in report_compare.format_text(comparison)
+    assert f"{len(differing)} of {len(CLAIMS)} verdicts differ" in report_compare.format_text(comparison)
     assert "paired over 8 seeds" in Page(report_compare.render_html(comparison)).text
 
 
@@ -235,7 +246,7 @@ def test_the_command_compares(world, tmp_path, capsys):
         shutil.copytree(world / "linear", tmp_path / name / "linear")
     folders = [str(tmp_path / name) for name in ("a", "b")]
     assert cli.main(["report", "--compare", *folders, "--output", str(tmp_path / "out")]) == 0
-    assert f"0 of {len(claims.CLAIMS)} verdicts differ" in capsys.readouterr().out
+    assert f"0 of {len(CLAIMS)} verdicts differ" in capsys.readouterr().out
     Page((tmp_path / "out" / "compare.html").read_text())
     assert "| T1 |" in (tmp_path / "out" / "compare.md").read_text()
 
@@ -248,8 +259,8 @@ def test_committed_results_compare_with_themselves():
 
 
 def test_axes_place_numbers_and_ticks_are_round():
-    point = report_svg.Point(0.0, 0.5, 0.4, 0.6, 5)
-    bars = report_svg.Panel("t", "y", (report_svg.Series("ensemble-p", (point,)),), reference=1.0)
+    point = panels.Point(0.0, 0.5, 0.4, 0.6, 5)
+    bars = panels.Panel("t", "y", (panels.Series("ensemble-p", (point,)),), reference=1.0)
     drawn = report_svg.draw(bars, "alt")
     bar = re.search(r'class="bar".*?y="([\d.]+)".*?height="([\d.]+)"', drawn)
     line = re.search(r'class="reference".*?y1="([\d.]+)"', drawn)
@@ -258,11 +269,11 @@ def test_axes_place_numbers_and_ticks_are_round():
     assert height == pytest.approx((top + height - float(line[1])) / 2, abs=0.2)
     ticks = [float(text) for text in re.findall(r'text-anchor="end">([\d.]+)</text>', drawn)]
     assert ticks == pytest.approx([0.0, 0.5, 1.0]) or ticks == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    points = tuple(report_svg.Point(10.0**power, 10.0**power) for power in range(4))
-    series = (report_svg.Series("ensemble-n", points),)
-    logs = report_svg.draw(report_svg.Panel("t", "y", series, kind="lines", log_x=True, log_y=True), "alt")
+    points = tuple(panels.Point(10.0**power, 10.0**power) for power in range(4))
+    series = (panels.Series("ensemble-n", points),)
+    logs = report_svg.draw(panels.Panel("t", "y", series, kind="lines", log_x=True, log_y=True), "alt")
     places = [tuple(map(float, pair.split(","))) for pair in re.search(r'points="([^"]+)"', logs)[1].split()]
     steps = [b[0] - a[0] for a, b in itertools.pairwise(places)]
     assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
-    empty = report_svg.Panel("t", "y", (report_svg.Series("x", (report_svg.Point(1.0, math.inf),)),), kind="lines")
+    empty = panels.Panel("t", "y", (panels.Series("x", (panels.Point(1.0, math.inf),)),), kind="lines")
     assert "<svg" in report_svg.draw(empty, "alt")

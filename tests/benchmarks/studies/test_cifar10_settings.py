@@ -1,16 +1,20 @@
 """How CIFAR10's weight decay and prior scale are chosen, from made-up scores, and that figures use what was chosen."""
 
 import pathlib
+import shutil
 
 import pandas as pd
 import pytest
 
-from benchmarks.figures.cifar10 import figure_3, figure_4, figure_5, figure_11
+from benchmarks.figures import base, registry
+from benchmarks.figures import tables as tables_lib
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from benchmarks.studies import cifar10_settings
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 
+FIGURE = cifar10_settings.FIGURE
+FIGURES = registry.select(["F3", "F4", "F5", "F11"])
 RESULTS = pathlib.Path(__file__).parents[3] / "benchmarks" / "results" / "cifar10"
 
 
@@ -25,7 +29,7 @@ def _score(config):
 
 def _rows(preset):
     rows, members = [], []
-    for stage in cifar10_settings.stages(preset):
+    for stage in FIGURE.stages(FIGURE.presets[preset], {}):
         for run in stage(rows):
             if run.kind == functions.TRAIN:
                 members.append(run)
@@ -39,8 +43,8 @@ def test_both_are_chosen_on_images_and_members_of_no_figure(tmp_path):
     assert {run.config["data"] for run in members} == {"cifar10-validation"}
     figures = {
         member_config.from_dict(run.config).seed
-        for figure in (figure_3, figure_4, figure_5, figure_11)
-        for stage in figure.stages("standard")
+        for figure in FIGURES
+        for stage in figure.stages(figure.presets["standard"], {})
         for run in stage([])
         if run.kind == functions.TRAIN
     }
@@ -51,7 +55,7 @@ def test_both_are_chosen_on_images_and_members_of_no_figure(tmp_path):
     assert len({run.hash for run in members}) == 3 * (5 * decays + 5 * 15 - 5)
 
     assert cifar10_settings.choose_decay("standard", rows) == 10.0
-    cifar10_settings.report("standard", rows, tmp_path)
+    base.write(FIGURE, FIGURE.presets["standard"], rows, tmp_path)
     table = pd.read_csv(tmp_path / "settings_standard.csv")
     chosen = table[table.chosen]
     assert set(chosen[chosen.question == "weight decay"].weight_decay) == {10.0}
@@ -67,18 +71,30 @@ def test_a_part_of_the_grid_is_not_chosen_from():
     with pytest.raises(ValueError, match=r"ensembles to choose from\. Received: 1 missing"):
         cifar10_settings.choose_decay("quick", rows[1:])
     with pytest.raises(ValueError, match="Expected preset quick or standard: the paper states its own"):
-        cifar10_settings.stages("paper")
+        FIGURE.stages("paper", {})
+    assert "paper" not in FIGURE.presets
 
 
 @pytest.mark.parametrize("preset", ["quick", "standard"])
 def test_figures_use_what_was_chosen(preset):
     chosen = pd.read_csv(RESULTS / f"settings_{preset}.csv").query("chosen")
     (decay,) = set(chosen[chosen.question == "weight decay"].weight_decay)
-    for figure in (figure_3, figure_4, figure_5, figure_11):
-        assert {problem.weight_decay for problem in figure.SIZES[preset].problems} == {decay}
+    for figure in FIGURES:
+        assert {problem.weight_decay for problem in figure.presets[preset].problems} == {decay}
     scales = chosen[chosen.question == "prior scale"].groupby("num_members").prior_scale.first()
-    for figure in (figure_3, figure_4, figure_5):  # Figure 11 has the paper's scale at every ensemble size.
-        assert figure.SIZES[preset].prior_scales == (scales[figure.SIZES[preset].num_members],)
+    for figure in FIGURES[:-1]:  # Figure 11 has the paper's scale at every ensemble size.
+        assert figure.presets[preset].prior_scales == (scales[figure.presets[preset].num_members],)
+
+
+@pytest.mark.parametrize("preset", ["quick", "standard"])
+def test_the_committed_tables_are_drawn(preset, tmp_path):
+    shutil.copy(RESULTS / f"settings_{preset}.csv", tmp_path)
+    tables = tables_lib.Tables(tmp_path, "cifar10")
+    base.draw(FIGURE, tables, tmp_path)
+    assert {path.suffix for path in tmp_path.glob("cifar10_settings.*")} == {".csv", ".png", ".svg"}
+    assert "0.03" in FIGURE.caption(tables)  # At the end of what was tried, and the caption says so.
+    header, rows = FIGURE.chosen(tables)
+    assert {row[header.index("question")] for row in rows} == {"weight decay", "prior scale"}
 
 
 def test_ids_of_runs_tell_candidates_apart():
