@@ -10,6 +10,10 @@ import keras
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.prior import PriorFunction
 
+NOT_BUILT = (
+    "Expected an ensemble that has seen data, or members that start with keras.Input. Received: one that is not built"
+)
+
 
 def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:
     """Raises unless these can make an ensemble; `outputs` is checked where it is parsed."""
@@ -29,6 +33,20 @@ def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: A
         raise ValueError(f"Expected a finite l2 >= 0. Received: {l2!r}")
     if not isinstance(seed, int):
         raise ValueError(f"Expected an integer seed. Received: {seed!r}")
+
+
+def write(
+    member: keras.Model, prior: tuple[keras.Model, float] | None, bootstrap: Any, built_on: Any
+) -> dict[str, Any]:
+    """Returns the part of `get_config` that `read` turns back into arguments."""
+    serialize = keras.saving.serialize_keras_object
+    return {
+        "member": serialize(member),
+        "prior": prior and serialize(prior[0]),
+        "prior_scale": prior and prior[1],
+        "bootstrap": bootstrap and serialize(bootstrap),
+        "built_on": built_on,
+    }
 
 
 def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], Any]:

@@ -6,8 +6,9 @@ to be a method of it: `_resolve_auto_jit_compile`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -80,3 +81,19 @@ def is_validation_of_fit(arguments: Mapping[str, Any]) -> bool:
     """Whether `evaluate` was called by `fit`, on validation data that it has prepared already."""
     # `fit` tells `evaluate` by an argument that is not documented.
     return bool(arguments.get("_use_cached_eval_dataset"))
+
+
+@contextlib.contextmanager
+def jit_left_off(model: keras.Model, automatic: bool) -> Iterator[None]:
+    """Makes functions without XLA where it was chosen automatically.
+
+    XLA compiles anew for each batch size, which forward passes alone do not pay back. Keras reads the attribute when it
+    makes a function, and has no other way to say so for one of them.
+    """
+    kept = model.jit_compile
+    if automatic:
+        model.jit_compile = False
+    try:
+        yield
+    finally:
+        model.jit_compile = kept

@@ -9,8 +9,7 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -193,8 +192,7 @@ class Ensemble(keras.Model):
             raise ValueError(f"Expected loss_weights=None: an ensemble has one output. Received: {loss_weights!r}")
         self._member_loss = outputs.as_loss(loss)
         self.kind = outputs.kind_of(self._outputs_argument, self._member_loss, self.prior is not None)
-        listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
-        self._member_metrics, others = outputs.split_metrics(listed, self.kind)
+        listed, self._member_metrics, others = outputs.split_metrics(metrics, self.kind)
         self._auto_jit = jit_compile == "auto"
         kwargs.update(weighted_metrics=weighted_metrics, jit_compile=jit_compile)
         super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
@@ -217,17 +215,6 @@ class Ensemble(keras.Model):
         """
         return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
 
-    @contextlib.contextmanager
-    def _auto_jit_off(self) -> Iterator[None]:
-        """XLA compiles anew for each batch size, which forward passes alone do not pay back."""
-        kept = self.jit_compile
-        if self._auto_jit:
-            self.jit_compile = False
-        try:
-            yield
-        finally:
-            self.jit_compile = kept
-
     def _remember_marks(self) -> None:
         """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
         self._frozen.remember()
@@ -241,27 +228,26 @@ class Ensemble(keras.Model):
     def make_test_function(self, force: bool = False) -> Any:
         """Compiles the evaluation step for the members that are marked now."""
         self._remember_marks()
-        with self._auto_jit_off():
+        with keras_private.jit_left_off(self, self._auto_jit):
             return super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
         """Compiles prediction."""
-        with self._auto_jit_off():
+        with keras_private.jit_left_off(self, self._auto_jit):
             return super().make_predict_function(force)
 
     def freeze_members(self, indices: Sequence[int]) -> None:
         """Stops training these members; the others go on."""
-        self._frozen.add(indices)
-        self._compile_steps_again()
+        self._mark(indices, self._frozen)
 
     def mark_diverged(self, indices: Sequence[int]) -> None:
         """Stops training these members and leaves them out of mixtures and metrics."""
-        self._frozen.add(indices)
-        self._diverged.add(indices)
-        self._compile_steps_again()
+        self._mark(indices, self._frozen, self._diverged)
 
-    def _compile_steps_again(self) -> None:
-        if self.compiled:
+    def _mark(self, indices: Sequence[int], *marks: updates.Marks) -> None:
+        for mark in marks:
+            mark.add(indices)
+        if self.compiled:  # The marks are part of the compiled steps.
             self.make_train_function(force=True)
             self.make_test_function(force=True)
 
@@ -362,15 +348,8 @@ class Ensemble(keras.Model):
             validation_data = (val_x, val_y, *validation_data[2:])
         self._make_update()
         monitor = callbacks_lib.MemberMonitor()
-        given = {
-            "x": x,
-            "y": y,
-            "batch_size": batch_size,
-            "validation_split": validation_split,
-            "validation_data": validation_data,
-            "shuffle": shuffle,
-            "sample_weight": sample_weight,
-        }
+        given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
+        given.update(validation_split=validation_split, validation_data=validation_data)
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         if y is not None and one_device and not kwargs.get("steps_per_epoch"):
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
@@ -416,18 +395,11 @@ class Ensemble(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the architecture of a member and of a prior, and the other arguments."""
-        return {
-            **{key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")},
-            "member": keras.saving.serialize_keras_object(self._built_members().template),
-            "prior": self.priors and keras.saving.serialize_keras_object(self.priors.template),
-            "prior_scale": self.prior and self.prior.scale,
-            "num_members": self.num_members,
-            "bootstrap": self.bootstrap and keras.saving.serialize_keras_object(self.bootstrap),
-            "l2": self.l2,
-            "seed": self.seed,
-            "outputs": self._outputs_argument,
-            "built_on": self._built_on,
-        }
+        own = {key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")}
+        prior = None if self.priors is None or self.prior is None else (self.priors.template, self.prior.scale)
+        given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
+        member = self._built_members().template
+        return {**own, **arguments.write(member, prior, self.bootstrap, self._built_on), **given}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:

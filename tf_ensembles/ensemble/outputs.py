@@ -6,7 +6,6 @@ Shapes inside: outputs `[members, batch, outputs]`, losses `[members]`; public o
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -91,12 +90,13 @@ def takes_class_indices(loss: keras.losses.Loss) -> bool:
     return loss.name == "sparse_categorical_crossentropy"
 
 
-def split_metrics(metrics: Sequence[Any], kind: Kind) -> tuple[list[MemberMetric], list[Any]]:
-    """Returns the metrics that see the members, and the others, which see the mixture."""
-    ours = [metric for metric in metrics if isinstance(metric, MemberMetric)]
+def split_metrics(metrics: Any, kind: Kind) -> tuple[list[Any], list[MemberMetric], list[Any]]:
+    """Returns the metrics of `compile` as a list, those of them that see members, and those that see the mixture."""
+    listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
+    ours = [metric for metric in listed if isinstance(metric, MemberMetric)]
     if ours and kind is Kind.VALUES:
         raise ValueError(f"Expected class predictions for {ours[0].name}. Received: a regression")
-    return ours, [metric for metric in metrics if not isinstance(metric, MemberMetric)]
+    return listed, ours, [metric for metric in listed if not isinstance(metric, MemberMetric)]
 
 
 def targets_and_weights(
