@@ -208,11 +208,8 @@ class Ensemble(keras.Model):
         return self._update.value
 
     def _resolve_auto_jit_compile(self) -> bool:
-        """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs.
-
-        Under a strategy with several replicas XLA cannot reach the other devices' variables, except on TPUs, which
-        compile by themselves.
-        """
+        """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""
+        # It cannot reach the variables of other replicas' devices, except on TPUs, which compile by themselves.
         return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
 
     def _remember_marks(self) -> None:
