@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from benchmarks.figures import base, registry, tables
-from benchmarks.figures.cifar10 import runs as cifar10_runs
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 
@@ -181,8 +180,8 @@ def test_verdicts_with_enough_seeds(tmp_path):
 def test_training_sets_with_fewer_seeds_are_left_out(tmp_path):
     rows = [row for row in _rows(FIGURE_3, "standard") if row["num_train"] != 1000]
     size = FIGURE_3.presets["standard"]
-    assert set(cifar10_runs.table(rows, size, cifar10_runs.plain_agents(size)).num_train) == {10, 100}
-    assert cifar10_runs.table(rows[:17], size, cifar10_runs.plain_agents(size)).seed.tolist() == [0, 0, 0]
+    assert set(FIGURE_3.collect(size, rows)["figure_3_runs"].num_train) == {10, 100}
+    assert FIGURE_3.collect(size, rows[:17])["figure_3_runs"].seed.tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="all ensembles of at least one seed"):
         _write(FIGURE_3, "standard", rows[:16], tmp_path)
 
