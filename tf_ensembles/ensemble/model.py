@@ -78,7 +78,7 @@ class Ensemble(keras.Model):
     # Building: the variables of all members become stacked ones.
 
     def build(self, input_shape: Any = None) -> None:
-        """Does nothing: variables are created from the builders, or from the first data for models without inputs."""
+        """Does nothing: variables come from the builders, or from the first data."""
 
     def _build_on(self, sample: Any) -> None:
         """Builds models that were returned unbuilt, by a batch of one example."""
@@ -111,8 +111,6 @@ class Ensemble(keras.Model):
                 "Received: one that is not built yet"
             )
         return self.members
-
-    # State that people may want to read.
 
     @property
     def execution(self) -> str:
