@@ -34,7 +34,7 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
             name = panel.reference_name if panel.kind == "lines" else None
             axis.axhline(panel.reference, color="black", ls=":", lw=1.2, label=name or None)
         axis.set_ylabel(panel.y_label)
-        axis.set_title(textwrap.fill(panel.title, int(90 / columns) + 12), fontsize=10)
+        axis.set_title(textwrap.fill(panel.title, int(90 / columns) + 18), fontsize=10)
         _legend(axis, panel)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
@@ -86,7 +86,13 @@ def _lines(axis: Any, panel: Panel) -> None:
         _plain_numbers(axis.xaxis)
         xs = sorted({one.x for series in panel.series for one in series.points})
         if 1 < len(xs) <= _MAX_TICKS:
-            axis.set_xticks(xs, [style.number(x) for x in xs])
+            # A name where there is room for it since the last.
+            room, last, names = 0.12 * math.log(xs[-1] / xs[0]), 0.0, []
+            for x in xs:
+                near = bool(names) and math.log(x / last) < room
+                names.append("" if near else style.number(x))
+                last = last if near else x
+            axis.set_xticks(xs, names)
             axis.minorticks_off()
     if panel.log_y:
         axis.set_yscale("log")

@@ -25,6 +25,7 @@ N, P, WEIGHTED, BP = "ensemble-n", "ensemble-p", "ensemble-p-weighted", "ensembl
 # Regret is kept at every mark for these horizons, and the longest; for the others at their end only.
 CURVES = (1000,)
 KEPT, TUNED = "regret_runs", "regret"
+_CURVE_POINTS = 20  # about: enough for a curve, and a table of a size to keep
 
 
 class BanditFigure(base.Figure):
@@ -158,7 +159,8 @@ def _regret_runs(size: Settings, rows: Rows) -> pd.DataFrame:
     for horizon, chosen in _tuned(size, rows):
         steps = [horizon]
         if horizon in (*CURVES, size.horizon):
-            steps = [mark for mark in runs.make_marks(size.horizon, size.horizons) if mark <= horizon]
+            marks = [mark for mark in runs.make_marks(size.horizon, size.horizons) if mark <= horizon]
+            steps = sorted({*marks[:: -max(1, len(marks) // _CURVE_POINTS)], horizon})
         for agent, (_, own) in chosen.items():
             for row in sorted(own, key=lambda row: row["first_problem"]):
                 about = {"agent": agent, "horizon": horizon, "part": row["first_problem"] // size.part}
