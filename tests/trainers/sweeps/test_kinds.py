@@ -26,7 +26,7 @@ STORED = pathlib.Path(__file__).parents[2] / "data" / "stored_results"
 
 def _testbed():
     size = testbed_runs.Size(2, 2, 1, 1, l2_grid=(1.0,), prior_grid=((1.0, "1/sqrt(rho)"),), num_steps=5, num_batches=5)
-    setting = testbed_runs.Setting(2, 5.0, 0.1)
+    setting = testbed_runs.make_setting(2, 5.0, 0.1)
     agents = testbed_runs.grid(["mlp", "ensemble-bp"], size)
     return testbed_runs.make_runs([setting], {setting.id: agents}, range(2), size)
 
