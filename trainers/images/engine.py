@@ -173,7 +173,9 @@ class Engine(Predictor):
             self._optimizer = keras.optimizers.SGD(0.0, momentum=shape.momentum)
             self._optimizer.build(self.model.trainable_variables)
         # The kernel of momentum knows one copy of a variable.
-        self._has_kernel = bool(shape.momentum) and replicas == 1 and not isinstance(strategy, tf.distribute.TPUStrategy)
+        self._has_kernel = (
+            bool(shape.momentum) and replicas == 1 and not isinstance(strategy, tf.distribute.TPUStrategy)
+        )
         by_xla = compiles_by_xla(strategy)
         self.setting = settings.make_setting(strategy, xla=by_xla, dtype=shape.dtype)
         self._step = tf.function(self._replica_step, jit_compile=True) if by_xla else self._replica_step

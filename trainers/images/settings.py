@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from typing import Any
 
 import tensorflow as tf
 
 from tf_ensembles import machine
 from trainers import onednn
-
-THREADS = "TF_NUM_INTRAOP_THREADS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Setting:
         if self.onednn is not None and self.onednn != other.onednn:
             steps.append(f"{onednn.VARIABLE}={int(self.onednn)}")
         if self.threads is not None and self.threads != other.threads:
-            steps.append(f"{THREADS}={self.threads}")
+            steps.append(f"{machine.THREADS}={self.threads}")
         if (self.device, self.replicas) != (other.device, other.replicas):
             steps.append(f"{self.replicas} {self.device}{'s' if self.replicas > 1 else ''} (--strategy)")
         return " and ".join(steps) or "the version of tf-ensembles that began it"
@@ -67,7 +64,7 @@ def make_setting(strategy: tf.distribute.Strategy, *, xla: bool, dtype: str) -> 
         device,
         replicas,
         onednn.is_on() if on_cpu else None,
-        intra_op_threads() if on_cpu else None,
+        machine.intra_op_threads() if on_cpu else None,
         xla,
         replicas == 1,  # Replicas share their statistics, which the kernel cannot.
         dtype,
@@ -81,15 +78,6 @@ def device_of(strategy: tf.distribute.Strategy) -> str:
     if isinstance(strategy, tf.distribute.OneDeviceStrategy):  # Ours is made for the first CPU only.
         return "CPU"
     return "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-
-
-def intra_op_threads() -> int:
-    """Returns the number of threads of one operation, as TensorFlow chooses it."""
-    return (
-        tf.config.threading.get_intra_op_parallelism_threads()
-        or int(os.environ.get(THREADS) or 0)
-        or machine.usable_cores()
-    )
 
 
 def _word(value: Any) -> str:
