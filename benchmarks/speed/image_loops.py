@@ -1,8 +1,8 @@
 """Four ways to train a VGG on the same random images: a member of ours, bare TensorFlow, Keras `fit`, and torch.
 
-Each `make_...` returns a function of a number of steps that prepares them and returns what makes them, to be timed. It has
-been called before, so that all is compiled. Images are in memory; every step gathers a batch of them, and updates the
-variables by momentum. What is prepared for a member is its start and its prior on all images, once per training.
+Each `make_...` returns a function of a number of steps that prepares them and returns what makes them, to be timed. It
+has been called before, so that all is compiled. Images are in memory; every step gathers a batch of them, and updates
+the variables by momentum. What is prepared for a member is its start and its prior on all images, once per training.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def make_member(problem: Problem, *, augment: bool = False) -> Loop:
     from trainers.images import training as member_training
 
     per_epoch = len(problem.data) // problem.batch
-    folder = tempfile.TemporaryDirectory()  # noqa: SIM115 - lives as long as the loop.
+    folder = tempfile.TemporaryDirectory()
 
     def run(steps: int) -> Callable[[], object]:
         config = member_config.MemberConfig(

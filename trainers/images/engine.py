@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from tf_ensembles.ensemble import stack as members
 from trainers import onednn
 from trainers.images import data as image_data
-from trainers.images import settings
+from trainers.images import settings, vgg
 from trainers.images import store as member_store
-from trainers.images import vgg
 from trainers.images.config import MemberConfig
 from trainers.images.data import ImageData
 
