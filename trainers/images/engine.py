@@ -5,6 +5,14 @@ takes its own part, and sums their gradients. Batch statistics are those of the 
 so replicas compute what one device would. Members of one shape differ in the values of variables and tensors only: a
 worker process compiles once, whatever their seeds, priors, bootstrap weights, rates and decay.
 
+One member per graph: ten in one make as many images per second of the processor as one (width 1/16 and batch 128: 3,912
+and 3,910; batch 10: 2,732 and 2,786), so workers side by side, of one thread each, already use all cores.
+
+A prior costs 0.12 ms an image, 42% of a step of a VGG of width 1/16. Without augmentation its logits are computed once
+per image and training. Augmentation leaves nothing worth sharing: members have priors, flips and shifts of their own,
+padding breaks the symmetry under shifts, and a table of all 2 x 9 x 9 versions pays from 162 epochs on only, and takes
+324 MB a member at 50,000 images. Flips and shifts themselves take 1.2 ms a batch of 128, standardizing 0.2 ms, of 36.
+
 Shapes: images `[examples, height, width, channels]`, labels, ids and weights `[examples]`, logits
 `[examples, classes]`, rows `[steps, batch]`.
 """
