@@ -8,6 +8,9 @@ import pathlib
 import platform
 from collections.abc import Iterable
 
+# TensorFlow reads from it how many threads to give to one operation.
+THREADS = "TF_NUM_INTRAOP_THREADS"
+
 
 def usable_cores() -> int:
     """Returns the number of cores that this process may run on."""
@@ -49,3 +52,11 @@ def devices() -> list[str]:
     import tensorflow as tf
 
     return [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()]
+
+
+def intra_op_threads() -> int:
+    """Returns the number of threads of one operation, found as TensorFlow does; imports TensorFlow."""
+    import tensorflow as tf
+
+    chosen = int(tf.config.threading.get_intra_op_parallelism_threads())
+    return chosen or int(os.environ.get(THREADS) or 0) or usable_cores()

@@ -9,6 +9,7 @@ import platform
 import shutil
 
 from tf_ensembles import machine
+from trainers import onednn
 from trainers.images import cifar10
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-probability", "tf-keras", "tensorflow-datasets", "tf-agents", "ray")
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> None:
         **{package: version or "not installed" for package, version in machine.versions(_PACKAGES).items()},
         "devices": ", ".join(machine.devices()),
         "cores": f"{machine.usable_cores()} usable of {os.cpu_count()}",
+        "oneDNN": onednn.explain(),
         "bandit": _extra("tf_agents", "bandit"),
         "ray engine": _extra("ray", "ray"),
         "CIFAR10 data": _cifar10(),

@@ -14,6 +14,7 @@ import sys
 from typing import NoReturn
 
 from benchmarks.commands import quiet
+from trainers import onednn
 
 # What each sub-command is for; the module of its name in this folder implements it.
 COMMANDS = {
@@ -74,6 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     if top.command not in COMMANDS:
         print(_unknown(top.command), file=sys.stderr)
         return 2
+    onednn.prefer()
     module = importlib.import_module(f"benchmarks.commands.{top.command}")
     subparser = _Parser(prog=f"tf-ensembles {top.command}", description=module.__doc__)
     subparser.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")

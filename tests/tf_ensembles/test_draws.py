@@ -39,7 +39,11 @@ def test_a_purpose_is_an_offset_of_seed_ids_and_members(purpose):
 def test_purposes_of_the_generator_have_numbers_of_their_own():
     """All but the three that share the plain seed, and those that other generators draw."""
     plain = {Purpose.BOOTSTRAP, Purpose.ANCHOR_COUNTS, Purpose.SERVED_MEMBER}
-    others = [one for one in Purpose if one.name.startswith(("TESTBED", "LINEAR")) or one.name in ("IMAGE_ORDER_SEED", "IMAGE_SUBSET")]
+    others = [
+        one
+        for one in Purpose
+        if one.name.startswith(("TESTBED", "LINEAR")) or one.name in ("IMAGE_ORDER_SEED", "IMAGE_SUBSET")
+    ]
     mine = [one for one in Purpose if one not in plain and one not in others]
     assert len({(one.seed, one.ids, one.members) for one in mine}) == len(mine)
     assert (0, 0, 0) not in {(one.seed, one.ids, one.members) for one in mine}

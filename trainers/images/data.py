@@ -207,8 +207,11 @@ def standardize(data: ImageData, images: Any) -> Any:
     """Returns images as float32 with the data set's mean and std taken out: an array from an array, else a tensor."""
     mean, std = np.asarray(data.mean, np.float32), np.asarray(data.std, np.float32)
     scale = np.float32(1.0 / 255.0) if images.dtype in (np.uint8, tf.uint8) else np.float32(1.0)
-    pixels = images.astype(np.float32) if isinstance(images, np.ndarray) else tf.cast(images, tf.float32)
-    return (pixels * scale - mean) / std
+    if isinstance(images, np.ndarray):
+        return (images.astype(np.float32) * scale - mean) / std
+    if images.shape[1:].is_fully_defined():  # A whole image of constants: rows of three numbers are no work for SIMD.
+        mean, std = (np.broadcast_to(part, images.shape[1:]) for part in (mean, std))
+    return (tf.cast(images, tf.float32) * scale - mean) / std
 
 
 def _draws(seed: Any, epoch: Any, ids: Any) -> tf.Tensor:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TRAIN = kinds.register("cifar10-member", "trainers.images.runs:train_member")
 EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ensemble")
 
+# How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
+_HOW = ("setting", "setting_since")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -70,12 +72,12 @@ def train_member(
         keep_weights: whether to keep the variables of the finished member.
     """
     member = member_config.from_dict(config)
-    finished = member_store.MemberFiles(store, member).result()
-    if finished is not None:
-        return finished  # Without loading data, or TensorFlow.
-    from trainers.images import training
+    result = member_store.MemberFiles(store, member).result()
+    if result is None:  # Otherwise without loading data, or TensorFlow.
+        from trainers.images import training
 
-    return training.train(member, *load_member_data(member, data), store, keep_weights=keep_weights)
+        result = training.train(member, *load_member_data(member, data), store, keep_weights=keep_weights)
+    return {name: value for name, value in result.items() if name not in _HOW}
 
 
 def evaluate_ensemble(config: dict[str, Any], *, store: str) -> dict[str, Any]:

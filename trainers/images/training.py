@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tf_ensembles import bootstrap, draws
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
+from trainers.images import settings
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 from trainers.images.data import ImageData
@@ -97,6 +98,7 @@ class Training:
         if config.prior_scale:
             self.engine.prior.start(draws.key(config.seed, draws.Purpose.PRIOR), config.member)
         self._step = 0
+        self._setting_since = 0  # the step from which on the setting is known
         self._last_losses = np.zeros(0, np.float32)  # of the epoch under way or just completed
         words = [config.seed, config.member, draws.Purpose.IMAGE_ORDER_SEED.stream]
         entropy = np.random.SeedSequence(words).generate_state(1, np.uint64)
@@ -132,11 +134,26 @@ class Training:
                     f"Expected the training data that {files} began with. Received: data with another content. "
                     f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
                 )
+            self._check_setting(files, arrays, step)
             self.engine.restore(arrays)
             self._step, self._last_losses = step, arrays["losses"]
         elif self._files is not None:
             self._files.begin()
         check_agreement(self.engine.strategy, self._step)
+
+    def _check_setting(self, files: member_store.MemberFiles, arrays: member_store.Arrays, step: int) -> None:
+        """Raises unless this process computes as the one did that began the member."""
+        if "setting" not in arrays:  # From before there was this record.
+            self._setting_since = step
+            return
+        now, began = self.engine.setting, settings.from_json(str(arrays["setting"]))
+        self._setting_since = int(arrays["setting_since"])
+        if now != began:
+            raise member_store.MemberError(
+                f"Expected {files} to go on as it began, with {began.against(now)}. Received: {now.against(began)}, "
+                f"which rounds differently. {began.way_back(now)} lets it go on, "
+                f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
+            )
 
     def run(self, checkpoint_seconds: float, progress: Callable[[int, float], object] | None) -> None:
         """Makes all steps that are left."""
@@ -160,11 +177,17 @@ class Training:
             now = time.monotonic()
             self._adapt(now - started)
             if self._files is not None and now - saved_at >= checkpoint_seconds and self._step < config.num_steps:
-                self._files.save_checkpoint(
-                    self._step,
-                    {**engine.state(), "losses": self._last_losses, "fingerprint": self._fingerprint},
-                )
+                self._files.save_checkpoint(self._step, {**engine.state(), **self._notes()})
                 saved_at = time.monotonic()
+
+    def _notes(self) -> member_store.Arrays:
+        """Returns what a checkpoint holds beside the engine's state."""
+        return {
+            "losses": self._last_losses,
+            "fingerprint": self._fingerprint,
+            "setting": np.asarray(self.engine.setting.to_json()),
+            "setting_since": np.asarray(self._setting_since),
+        }
 
     def _plan(self, count: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns rows `[steps, batch]`, epochs `[steps]` and learning rates `[steps]` of the next steps."""
@@ -228,6 +251,8 @@ class Training:
             "train_loss": float(self._last_losses.mean()),
             "test_nll": float(-likelihood[np.arange(len(logits)), test_data.labels].mean(dtype=np.float64)),
             "test_accuracy": float(np.mean(logits.argmax(axis=1) == test_data.labels)),
+            "setting": self.engine.setting.to_json(),
+            "setting_since": self._setting_since,
         }
         if self._files is not None:
             weights = self.engine.weights(self._config.prior_scale > 0.0) if keep_weights else None

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import keras
 from keras import layers
 
+from trainers.images import norm
+
 CHANNELS = (64, 64, 128, 128, 128, 256, 256, 256, 512, 512, 512)
 STRIDES = (1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1)
 PRIOR_CHANNELS = (4, 8, 4)
@@ -51,7 +53,7 @@ def build_vgg(
             kernel_initializer="he_normal",
             name=f"conv{number}",
         )(x)
-        x = layers.BatchNormalization(momentum=batch_norm_momentum, name=f"norm{number}")(x)
+        x = norm.BatchNormalization(momentum=batch_norm_momentum, name=f"norm{number}")(x)
         x = layers.ReLU(name=f"relu{number}")(x)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     return keras.Model(inputs, layers.Dense(num_classes, name="logits")(x), name="vgg")

@@ -19,6 +19,7 @@ from multiprocessing import connection
 from typing import IO, Any, Protocol
 
 from tf_ensembles import machine
+from trainers import onednn
 from trainers.sweeps import worker as sweep_worker
 
 # How much of a dead worker's last words to keep.
@@ -67,6 +68,7 @@ class _Worker:
         environment = {
             **os.environ,
             **sweep_worker.THREAD_VARIABLES,
+            **onednn.variables(),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker.
@@ -150,7 +152,7 @@ class RayEngine:
         except ImportError:
             raise ImportError("The ray engine needs Ray: pip install 'tf-ensembles[ray]'") from None
         self._ray = ray
-        variables = dict(sweep_worker.THREAD_VARIABLES)
+        variables = {**sweep_worker.THREAD_VARIABLES, **onednn.variables()}
         if address is None:
             # Workers of our own Ray see what this process sees; a cluster has its own installation.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))

@@ -21,6 +21,7 @@ from multiprocessing import connection
 from typing import Any
 
 from tf_ensembles import machine
+from trainers import onednn
 from trainers.sweeps import runs as sweep_runs
 
 # One thread per worker: the workers together use the cores, and must not each try to.
@@ -84,7 +85,17 @@ def _attempt(message: dict[str, Any], run_hash: str, config: dict[str, Any]) -> 
 
 def _outcome(run_hash: str, seconds: float, **content: Any) -> Outcome:
     now = datetime.datetime.now(datetime.UTC).isoformat()
-    return {"hash": run_hash, "wall_seconds": seconds, "finished_at": now, **content, **_facts()}
+    facts = _facts()
+    machine = {**facts["machine"], **_computing()}
+    return {"hash": run_hash, "wall_seconds": seconds, "finished_at": now, **content, **facts, "machine": machine}
+
+
+def _computing() -> dict[str, Any]:
+    """What decides the last bits beside versions and processor; nothing where the run needed no TensorFlow."""
+    if "tensorflow" not in sys.modules:
+        return {}
+
+    return {"onednn": onednn.is_on(), "threads": machine.intra_op_threads()}
 
 
 @functools.cache

@@ -1,23 +1,27 @@
 """Training one member: against a loop written out by hand, after kills, and what is drawn from where."""
 
 import dataclasses
+import json
 import os
 import platform
 import signal
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
 from tests.member_process import make_config, make_data
+from tf_ensembles import machine
 from tf_ensembles.ensemble import stack as members
+from trainers import onednn
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
+from trainers.images import runs, settings, training, vgg
 from trainers.images import store as member_store
-from trainers.images import training, vgg
 from trainers.images.config import MemberConfig
 
 # Four epochs of three steps and a remainder of two examples, with everything switched on.
@@ -201,19 +205,114 @@ def test_ten_kills_change_nothing(tmp_path):
 
 def test_xla_compiles_what_it_makes_faster(monkeypatch):
     one = tf.distribute.OneDeviceStrategy("/cpu:0")
-    monkeypatch.setattr(member_engine, "has_onednn", lambda: False)
-    assert member_engine.compiles_by_xla(1 / 16, one)
-    assert member_engine.compiles_by_xla(1.0, one)
-    monkeypatch.setattr(member_engine, "has_onednn", lambda: True)
-    assert member_engine.compiles_by_xla(1 / 16, one)
-    assert not member_engine.compiles_by_xla(1.0, one)
+    monkeypatch.setattr(onednn, "is_on", lambda: False)
+    assert member_engine.compiles_by_xla(one)
+    monkeypatch.setattr(onednn, "is_on", lambda: True)
+    assert not member_engine.compiles_by_xla(one)
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_steps_of_the_optimizer_are_kerass(momentum):
+    """One kernel per variable, or Keras's SGD: what is left of a step once the gradients are known."""
+    config = dataclasses.replace(CONFIG, momentum=momentum)
+    engine = training.Training(config, TRAIN, tf.distribute.get_strategy(), None).engine
+    assert engine._has_kernel == (momentum > 0.0)
+    variables = engine.model.trainable_variables
+    expected = [keras.Variable(variable.value) for variable in variables]
+    optimizer = keras.optimizers.SGD(0.0, momentum=momentum)
+    draws = np.random.default_rng(0)
+    for rate in (0.5, 0.1, 0.01):
+        gradients = [tf.constant(draws.normal(size=v.shape), tf.float32) for v in variables]
+        engine._apply(gradients, tf.constant(rate))
+        optimizer.learning_rate = rate
+        optimizer.apply(gradients, expected)
+    for one, other in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # A fused multiply-add rounds once, not twice.
+
+
+def test_the_reported_loss_has_the_decay_in_it():
+    """The loss of the first step, from the formula."""
+    member = training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None)
+    engine, rows = member.engine, tf.constant([[0, 3, 5, 7, 11, 19]], tf.int64)
+    squares = sum(float(tf.reduce_sum(v.value**2)) for v in engine.model.trainable_variables)
+
+    def loss(decay):
+        engine.start(CONFIG.seed, CONFIG.member)
+        plan = (rows, tf.constant([0], tf.int64), tf.constant([0.0]))
+        return float(engine.steps(member._tensors, *plan, tf.constant(1, tf.int64), tf.constant(2.0), decay)[0])
+
+    assert loss(tf.constant(0.5)) - loss(tf.constant(0.0)) == pytest.approx(0.5 * squares, rel=1e-5)
+
+
+# What a member was computed by.
+
+
+def _begin(folder):
+    def stop(step, loss):
+        if step > 3:
+            raise InterruptedTrainingError
+
+    with pytest.raises(InterruptedTrainingError):
+        train(folder, checkpoint_seconds=0.0, progress=stop)
+    return member_store.MemberFiles(folder, CONFIG)
+
+
+def _other(setting):
+    changes = {"onednn": not setting.onednn, "threads": setting.threads + 6, "xla": not setting.xla}
+    return dataclasses.replace(setting, **changes)
+
+
+def test_a_member_goes_on_only_as_it_began(tmp_path, monkeypatch):
+    files = _begin(tmp_path)
+    began = settings.from_json(str(files.load_checkpoint()[1]["setting"]))
+    assert began.device == "CPU"
+    assert began.fused_batch_norm
+    assert began.threads == machine.intra_op_threads()
+    engine = training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None).engine
+    monkeypatch.setattr(engine, "setting", _other(began))
+    with pytest.raises(member_store.MemberError, match="Expected member 1") as caught:
+        train(tmp_path)
+    message, states = str(caught.value), ("off", "on")
+    assert "\n" not in message
+    assert f"as it began, with onednn={states[began.onednn]}, threads={began.threads}" in message
+    assert f"Received: onednn={states[not began.onednn]}, threads={began.threads + 6}" in message
+    assert f"TF_ENABLE_ONEDNN_OPTS={int(began.onednn)} and TF_NUM_INTRAOP_THREADS={began.threads} lets it" in message
+    assert "--retrain 1" in message
+    monkeypatch.undo()
+    result = json.loads((train(tmp_path).folder / member_store.RESULT).read_text())
+    assert settings.from_json(result["setting"]) == began
+    assert result["setting_since"] == 0
+
+    # What is finished stays finished.
+    monkeypatch.setattr(engine, "setting", _other(began))
+    train(tmp_path, progress=lambda step, loss: pytest.fail("trained again"))
+
+
+def test_a_checkpoint_from_before_the_record_goes_on(tmp_path):
+    whole = train(tmp_path / "whole").predictions()[0]
+    files = _begin(tmp_path / "old")
+    step, arrays = files.load_checkpoint()
+    files.save_checkpoint(step, {name: value for name, value in arrays.items() if not name.startswith("setting")})
+    np.testing.assert_array_equal(train(tmp_path / "old").predictions()[0], whole)
+    result = json.loads((files.folder / member_store.RESULT).read_text())
+    assert result["setting_since"] == step > 0
+
+
+def test_rows_of_sweeps_keep_their_columns(tmp_path):
+    data = tmp_path / "arrays.npz"
+    arrays = {"x_train": TRAIN.images, "y_train": TRAIN.labels, "x_test": TEST.images, "y_test": TEST.labels}
+    np.savez(data, **arrays)
+    config = {**dataclasses.asdict(CONFIG), "data": runs.arrays_name(str(data))}
+    columns = {"member_key", "steps", "train_loss", "test_nll", "test_accuracy"}
+    for _ in range(2):  # Trained, and read from its file.
+        assert set(runs.train_member(config, store=str(tmp_path), data=str(data))) == columns
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable decides on x86 only")
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_tensorflow_tells_whether_it_has_onednn(value):
-    code = "from trainers.images import engine; print(int(engine.has_onednn()))"
+    code = "from trainers import onednn; print(int(onednn.is_on()))"
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": value}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split()[-1] == value

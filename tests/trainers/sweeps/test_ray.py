@@ -173,7 +173,7 @@ def test_trained_agents_are_the_same_bits_on_both_engines(tmp_path, one_ray):
     from benchmarks.figures.testbed import runs as testbed_runs
 
     size = testbed_runs.Size(10, 10, 1, 1, num_steps=200, num_batches=100)
-    settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
+    settings = [testbed_runs.make_setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
     agents = testbed_runs.grid(["mlp", "ensemble-p", "ensemble-bp"], dataclasses.replace(size, l2_grid=(1.0,)))
     runs = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(2), size)
     assert test_sweep.execute(tmp_path / "local", runs).left == 0

@@ -159,7 +159,7 @@ def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
     script = """
 from benchmarks.figures.testbed import runs as testbed_runs
 size = testbed_runs.Size(10, 10, 1, 1, l2_grid=(1.0,), num_steps=300, num_batches=100)
-settings = [testbed_runs.Setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
+settings = [testbed_runs.make_setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
 agents = testbed_runs.grid(["mlp", "ensemble-p"], size)
 many = testbed_runs.make_runs(settings, {setting.id: agents for setting in settings}, range(4), size)
 """
