@@ -22,15 +22,20 @@ assert "keras" not in sys.modules and "tensorflow" not in sys.modules
 import keras
 """
 ORDERS = {
-    "ours first": OURS_FIRST,
     "keras first": "import sys, keras, tf_ensembles\n",
-    "looked for and not imported": OURS_FIRST.replace(
+    "ours first, keras looked for and then imported": OURS_FIRST.replace(
         "import keras", "import importlib.util; importlib.util.find_spec('keras'); import keras"
     ),
-    "by TensorFlow": "import sys, tf_ensembles, tensorflow\ntensorflow.keras.Model\nimport keras\n",
 }
+BY_TENSORFLOW = "import sys, tf_ensembles, tensorflow\ntensorflow.keras.Model\nimport keras\n"
+STANDS_IN = """
+stand_in = keras.saving.get_registered_object("tf_ensembles>Ensemble")
+assert not isinstance(stand_in, type) and callable(stand_in.from_config), stand_in
+assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_AfterKeras"]
+print("stands in")
+"""
 LOAD = """
-assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble")]
+assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble.")]
 assert "exec_module" not in vars(keras.__loader__)
 assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_AfterKeras"]
 import numpy as np
@@ -62,18 +67,19 @@ def _python(code, *arguments, given=None):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_compiled_ensemble_loads(order):
-    assert _python(ORDERS[order] + LOAD, DATA / "ensemble_0_1_0.keras", DATA / "ensemble_0_1_0.npz") == ["loaded"]
+def test_whatever_is_imported_first_a_stand_in_is_there(order):
+    assert _python(ORDERS[order] + STANDS_IN) == ["stands", "in"]
 
 
-def test_every_other_class_loads_by_its_stand_in():
+def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
     objects = {
         name: getattr(sys.modules[home], name)(*([0.5] if name == "GaussianNoise" else []))
         for name, home in keras_registry.HOMES.items()
         if name != "Ensemble"
     }
     lines = "\n".join(json.dumps(keras.saving.serialize_keras_object(value)) for value in objects.values())
-    assert _python(OURS_FIRST + READ, given=lines) == list(objects)
+    files = DATA / "ensemble_0_1_0.keras", DATA / "ensemble_0_1_0.npz"
+    assert _python(BY_TENSORFLOW + READ + LOAD, *files, given=lines) == [*objects, "loaded"]
 
 
 def _registered(path):

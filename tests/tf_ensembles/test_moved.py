@@ -31,7 +31,7 @@ def test_a_former_module(former, monkeypatch):
     assert messages == [f"{former} is now {moved.MODULES[former]}; the former name goes away in the next release."]
 
 
-@pytest.mark.parametrize("statement", ["from tf_ensembles.example_ids import with_ids", "import trainers.sweep_store"])
+@pytest.mark.parametrize("statement", ["import benchmarks.figure_7", "from trainers.sweep_store import Store"])
 def test_a_user_who_has_imported_nothing_else_sees_the_warning(statement):
     result = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-2000:]
