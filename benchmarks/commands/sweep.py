@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "figures", nargs="+", metavar="FIGURE", help="such as figure_2 or F2, or a module of your own with a FIGURE"
         )
-        sub.add_argument("--preset", choices=PRESETS, default="quick", help="how large (default quick)")
+        sub.add_argument(
+            "--preset",
+            choices=(*PRESETS, "large"),
+            default="quick",
+            help="how large (default quick); large: CIFAR10",
+        )
         sub.add_argument(
             "--output",
             type=pathlib.Path,

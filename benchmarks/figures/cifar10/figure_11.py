@@ -57,6 +57,17 @@ class _Figure(base.Cifar10Figure):
             ensemble_sizes=(1, 3, 10),
             probabilities=(0.5, 0.9),
         ),
+        "large": runs.Size(
+            _noisy(runs.LARGE_50000),
+            num_members=10,
+            seeds=5,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            ensemble_sizes=(1, 3, 10),
+            seed=11,
+            name="cifar10-f11",
+            own_data=True,
+        ),
         "paper": runs.Size(
             _noisy(*runs.PAPER), num_members=100, seeds=1, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
         ),

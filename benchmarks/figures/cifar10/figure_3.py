@@ -41,6 +41,18 @@ class PlainFigure(base.Cifar10Figure):
             width=runs.NARROW,
             num_test=1000,
         ),
+        "large": runs.Size(
+            (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000, runs.LARGE_10000, runs.LARGE_50000),
+            num_members=15,
+            seeds=5,
+            prior_scales=(10.0,),
+            width=runs.NARROW,
+            seed=3,
+            name="cifar10-f3",
+            own_data=True,
+            own_vgg=5,
+            tuning=runs.Tuning((1.0, 3.0, 10.0, 30.0), num_members=15, seeds=1),
+        ),
         "paper": runs.Size(runs.PAPER, num_members=100, seeds=1, prior_scales=(30.0,)),
     }
 

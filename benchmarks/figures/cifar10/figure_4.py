@@ -49,6 +49,17 @@ class _Figure(BootstrapFigure):
             width=runs.NARROW,
             num_test=1000,
         ),
+        "large": runs.Size(
+            (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000, runs.LARGE_10000),
+            num_members=10,
+            seeds=5,
+            prior_scales=(10.0,),
+            width=runs.NARROW,
+            seed=4,
+            name="cifar10-f4",
+            own_data=True,
+            tuning=runs.Tuning((1.0, 3.0, 10.0, 30.0), num_members=10, seeds=1),
+        ),
         "paper": runs.Size(runs.PAPER, num_members=10, seeds=5, prior_scales=(1.0, 3.0, 10.0, 30.0)),
     }
 

@@ -40,6 +40,17 @@ class _Figure(figure_4.BootstrapFigure):
             width=runs.NARROW,
             num_test=1000,
         ),
+        "large": runs.Size(
+            (dataclasses.replace(runs.LARGE_50000, noise="figure_5"),),
+            num_members=10,
+            seeds=5,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            seed=5,
+            name="cifar10-f5",
+            own_data=True,
+            tuning=runs.Tuning((0.0, 0.3, 1.0, 3.0, 10.0), num_members=10, seeds=1),
+        ),
         "paper": runs.Size(
             (runs.Problem(50_000, noise="figure_5"),),
             num_members=10,

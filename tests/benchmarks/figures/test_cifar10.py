@@ -227,3 +227,60 @@ def test_configurations_hold_no_place():
     for figure in FIGURES.values():
         for run in itertools.chain(*_runs(figure, "quick")):
             assert "/" not in json.dumps(run.config)
+
+
+def _large(figure):
+    """Trained members, scored ensembles and rows of the large preset; the joint NLL is best at scale 3."""
+    size, rows, trained, scored = figure.presets["large"], {}, [], []
+    for stage in figure.stages(size, {}):
+        for run in stage(list(rows.values())):
+            if run.kind == functions.TRAIN:
+                trained.append(run.config)
+            else:
+                scored.append(run.config)
+                rows[run.hash] = {"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)}
+    return trained, scored, list(rows.values())
+
+
+@pytest.mark.parametrize("name", ["figure_3", "figure_4", "figure_5", "figure_11"])
+def test_large_seeds_have_their_own_images_and_label_noise(name, tmp_path):
+    figure = FIGURES[name]
+    trained, scored, rows = _large(figure)
+    reported = [config for config in scored if config["data"] == "cifar10"]
+    small = [config for config in reported if config["num_train"] < 50_000]
+    assert {config["subset"] for config in small} == ({f"balanced-{k}" for k in range(1, 6)} if small else set())
+    noise = {config["noise_seed"] for config in reported}
+    assert noise == (set(range(1, 6)) if name in ("figure_5", "figure_11") else {0})
+    keys = {member_config.from_dict(config).key for config in trained}
+    for config in scored:
+        assert {member.key for member in functions.ensemble_from_dict(config).members} <= keys
+    runs = figure.collect(figure.presets["large"], rows)[f"{name}_runs"]
+    assert runs.seed.nunique() == 5
+    if name == "figure_11":  # The paper's scale, and nothing to choose.
+        assert {config["data"] for config in scored} == {"cifar10"}
+        return
+    tuned = [config for config in scored if config["data"] == "cifar10-validation"]
+    assert tuned
+    assert max(config["num_train"] for config in tuned) <= 45_000
+    fields = ("subset", "noise_seed", "first_member")
+    assert not {tuple(c[f] for f in fields) for c in tuned} & {tuple(c[f] for f in fields) for c in reported}
+    with_prior = runs[runs.agent.isin(["ensemble-p", "ensemble-bp"])]
+    assert set(with_prior.prior_scale) == {3.0}
+    _write(figure, "large", rows, tmp_path)
+    assert "3" in {row[-1] for row in figure.chosen(tables.Tables(tmp_path, "cifar10"))[1]}
+    with pytest.raises(ValueError, match=r"candidates to choose prior scales from\. Received: 1 missing"):
+        figure.stages(figure.presets["large"], {})[-1](rows[1:])
+
+
+def test_large_figures_share_no_member_and_vgg_has_networks_of_its_own():
+    keys = {}
+    for name in ("figure_3", "figure_4", "figure_5", "figure_11"):
+        trained, scored, _ = _large(FIGURES[name])
+        keys[name] = {member_config.from_dict(config).key for config in trained}
+        if name == "figure_3":
+            single = {config["first_member"] for config in scored if config["num_members"] == 1}
+            ensembles = [config for config in scored if config["num_members"] > 1]
+            members = {m for c in ensembles for m in range(c["first_member"], c["first_member"] + c["num_members"])}
+            assert len(single) == 5 * 5
+            assert not single & members
+    assert sum(map(len, keys.values())) == len(set().union(*keys.values()))
