@@ -127,12 +127,12 @@ def test_twenty_kills_change_nothing(tmp_path):
     chance = random.Random(7)
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     # Batches and single runs, each long enough that kills fall into computing, writing and starting up.
-    runs = "squares(90, seconds=0.12)[:40] + squares(90, 'batch_squares', batch=5, seconds=0.2)[40:]"
+    runs = "squares(90, seconds=0.1)[:40] + squares(90, 'batch_squares', batch=5, seconds=0.15)[40:]"
     exec(textwrap.dedent(f"execute({str(undisturbed)!r}, {runs})"))
     kills = 0
     while kills < 20:
         process = start(disturbed, runs=runs)
-        time.sleep(chance.uniform(0.05, 0.8))
+        time.sleep(chance.uniform(0.05, 0.6))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             kills += 1
