@@ -91,7 +91,7 @@ def _run_stages(
 
 
 def draw(plan: Plan, folder: pathlib.Path) -> None:
-    """Draws a figure from the rows that are there, or, where its tables were kept, from those alone."""
+    """Draws a figure from the rows that are there."""
     from trainers.sweeps import store
 
     rows = store.read_results(folder)
