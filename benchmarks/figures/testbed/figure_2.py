@@ -43,6 +43,8 @@ PRESETS = {
         prior_grid=((0.3, "1/sqrt(rho)"), (1.0, "1/sqrt(rho)"), (3.0, "1/sqrt(rho)"), (3.0, "1/rho")),
     ),
     "paper": runs.Size(num_members=100, tuning_members=100, tuning_seeds=10, reporting_seeds=100),
+    # The paper's grids, members and seeds; only the grid is tried with smaller ensembles. Two cores need about 3.3 h.
+    "large": runs.Size(num_members=100, tuning_members=20, tuning_seeds=10, reporting_seeds=100, first_seed=100),
 }
 
 
