@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--preset",
             choices=(*PRESETS, "large"),
             default="quick",
-            help="how large (default quick); large: CIFAR10",
+            help="how large (default quick); large: testbed and CIFAR10",
         )
         sub.add_argument(
             "--output",

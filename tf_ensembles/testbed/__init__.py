@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tf_ensembles.testbed.problems import LabelFlip as LabelFlip
     from tf_ensembles.testbed.problems import Problem as Problem
     from tf_ensembles.testbed.problems import Setting as Setting
+    from tf_ensembles.testbed.problems import base_rate_agent as base_rate_agent
     from tf_ensembles.testbed.problems import flip_labels as flip_labels
     from tf_ensembles.testbed.problems import make_problem as make_problem
     from tf_ensembles.testbed.problems import problem_from_id as problem_from_id
@@ -30,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Problem": "tf_ensembles.testbed.problems",
         "SETTINGS": "tf_ensembles.testbed.problems",
         "Setting": "tf_ensembles.testbed.problems",
+        "base_rate_agent": "tf_ensembles.testbed.problems",
         "evaluate": "tf_ensembles.testbed.scores",
         "flip_labels": "tf_ensembles.testbed.problems",
         "joint_kl": "tf_ensembles.testbed.scores",

@@ -216,6 +216,16 @@ def uniform_agent(data: base.Data, prior_knowledge: base.PriorKnowledge) -> base
     return lambda x: np.zeros((len(x), 1, prior_knowledge.num_classes), np.float32)
 
 
+def base_rate_agent(data: base.Data, prior_knowledge: base.PriorKnowledge) -> base.Predictive:
+    """The agent that knows how frequent each class is and looks at no input: what labels alone tell.
+
+    Each class counts once more than it was seen (Laplace's rule), so that none is impossible.
+    """
+    counts = np.bincount(data.y, minlength=prior_knowledge.num_classes) + 1.0
+    logits = np.log(counts / counts.sum()).astype(np.float32)
+    return lambda x: np.tile(logits, (len(x), 1, 1))
+
+
 def generator(setting: Setting, seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
     """Returns the randomness of one purpose of a problem.
 

@@ -46,14 +46,7 @@ class TestbedFigure(base.Figure):
 
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns sizes, seeds and settings."""
-        table = tables.of(self)
-        return {
-            "members": listing(table[table.agent != MLP].num_members),
-            "reported seeds": f"{_complete_seeds(table)}",
-            "input dimensions d": listing(table.input_dim),
-            "T / d": listing(table.data_ratio),
-            "temperatures": listing(table.temperature),
-        }
+        return used(tables.of(self))
 
     def seeds_and_members(self, tables: Tables) -> str:
         """Says in a caption how many seeds and members there are and what the intervals are."""
@@ -80,6 +73,10 @@ class TunedFigure(TestbedFigure):
         """Returns the agents that are reported in a setting."""
         return [choice.per_setting[setting.id, name] for name in self.agents]
 
+    def choose(self, rows: Rows, grid: Sequence[Run]) -> tuning.Choice:
+        """Chooses hyperparameters from the rows of the grid."""
+        return tuning.choose(rows, grid, self.agents)
+
     def tuning_runs(self, size: runs.Size) -> list[Run]:
         """Returns the grid of hyperparameters on the tuning seeds."""
         mine, agents = self.settings_of(size), runs.grid(self.agents, size)
@@ -101,13 +98,13 @@ class TunedFigure(TestbedFigure):
             return grid
 
         def report_on(seeds: range, rows: Rows) -> list[Run]:
-            return self.reporting_runs(size, tuning.choose(rows, grid, self.agents), seeds)
+            return self.reporting_runs(size, self.choose(rows, grid), seeds)
 
         return [tune, *(functools.partial(report_on, piece) for piece in size.reporting_pieces(self.seeds_per_stage))]
 
     def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns the runs of the reporting seeds and the whole grid that was tried on the tuning seeds."""
-        choice = tuning.choose(rows, self.tuning_runs(size), self.agents)
+        choice = self.choose(rows, self.tuning_runs(size))
         raw = rows_of(rows, self.reporting_runs(size, choice, size.seeds_to_report))
         return {f"{self.name}_runs": slim(raw), self.grid: choice.grid}
 
@@ -142,6 +139,37 @@ class TunedFigure(TestbedFigure):
         used = self.used(tables)
         seeds = f" on {used['tuned on']}" if "tuned on" in used else ""
         return f"Hyperparameters chosen by joint KL{seeds}."
+
+
+def used(table: pd.DataFrame) -> dict[str, str]:
+    """Returns sizes, seeds and settings of a table."""
+    return {
+        "members": listing(table[table.agent != MLP].num_members),
+        "reported seeds": f"{_complete_seeds(table)}",
+        "input dimensions d": listing(table.input_dim),
+        "T / d": listing(table.data_ratio),
+        "temperatures": listing(table.temperature),
+    }
+
+
+def by_tuning(made: pd.DataFrame, tables: Tables, grid: str, flags: Mapping[str, str]) -> pd.DataFrame:
+    """Returns the runs of each way of tuning, which a column `tuning` names: those of what it chose.
+
+    Args:
+        made: the runs of the reporting seeds.
+        tables: where the grid is.
+        grid: the name of the table of all hyperparameters that were tried.
+        flags: the column of the grid that says what was chosen, by the way of tuning.
+    """
+    import pandas as pd
+
+    keys = ["setting", "agent", "l2", "prior_scale", "prior_scaling"]
+    tried = tables.read(f"testbed/{grid}.csv", (*keys, *flags.values()))
+    parts = []
+    for name, flag in flags.items():
+        chosen = tried.loc[tried[flag].astype(bool), keys].drop_duplicates()
+        parts.append(made.merge(chosen, on=keys).assign(tuning=name))
+    return pd.concat(parts, ignore_index=True)
 
 
 def rows_of(rows: Rows, planned: Sequence[Run]) -> pd.DataFrame:

@@ -23,7 +23,6 @@ INPUT_DIM = 100
 TEMPERATURES = (0.01, 0.1, 0.5)
 PER_SETTING, GLOBAL = "per setting", "globally"
 TUNINGS = {PER_SETTING: "best_in_setting", GLOBAL: "best_overall"}  # with the column of the grid that says so
-_KEYS = ["setting", "agent", "l2", "prior_scale", "prior_scaling"]
 
 
 class _Figure(base.TunedFigure):
@@ -58,6 +57,8 @@ class _Figure(base.TunedFigure):
             num_members=20, tuning_members=10, tuning_seeds=2, reporting_seeds=10, l2_grid=(0.1, 1.0, 10.0)
         ),
         "paper": runs.Size(num_members=100, tuning_members=100, tuning_seeds=10, reporting_seeds=10),
+        # The paper's grids and members, and twice its seeds; only the grid is tried with smaller ensembles.
+        "large": runs.Size(num_members=100, tuning_members=10, tuning_seeds=10, reporting_seeds=20, first_seed=100),
     }
 
     def settings_of(self, size: runs.Size) -> list[testbed.Setting]:
@@ -71,15 +72,7 @@ class _Figure(base.TunedFigure):
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs of either tuning, which `tuning` names: those of the hyperparameters that it chose."""
-        import pandas as pd
-
-        made = self.normalized(tables, "figure_1_runs")
-        grid = tables.read("testbed/figure_1_grid.csv", (*_KEYS, *TUNINGS.values()))
-        parts = []
-        for name, flag in TUNINGS.items():
-            chosen = grid.loc[grid[flag].astype(bool), _KEYS].drop_duplicates()
-            parts.append(made.merge(chosen, on=_KEYS).assign(tuning=name))
-        return pd.concat(parts, ignore_index=True)
+        return base.by_tuning(self.normalized(tables, "figure_1_runs"), tables, self.grid, TUNINGS)
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
         """Names the tuning, too."""

@@ -15,7 +15,7 @@ from tf_ensembles import testbed
 from trainers.sweeps import kinds, sweep
 
 KIND = kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score")
-UNIFORM = "uniform"
+UNIFORM, BASE_RATE = "uniform", "base-rate"  # agents that look at no input
 POINT = ("mlp",)
 WITH_PRIOR = ("ensemble-p", "ensemble-bp")
 
@@ -79,14 +79,14 @@ class Agent:
     @property
     def id(self) -> str:
         """Such as `ensemble-bp-m100-l1-p3s`; the last letter says whether the prior's scaling is a root or linear."""
-        if self.name == UNIFORM:
-            return UNIFORM
+        if self.name in (UNIFORM, BASE_RATE):
+            return self.name
         prior = f"-p{self.prior_scale:g}{'s' if 'sqrt' in self.prior_scaling else 'l'}" if has_prior(self.name) else ""
         members = "" if self.name in POINT else f"-m{self.num_members}"
         return f"{self.name}{members}-l{self.l2:g}{prior}"
 
 
-UNIFORM_AGENT = Agent(UNIFORM, 1, 0.0)
+UNIFORM_AGENT, BASE_RATE_AGENT = Agent(UNIFORM, 1, 0.0), Agent(BASE_RATE, 1, 0.0)
 
 
 def has_prior(name: str) -> bool:
@@ -169,10 +169,16 @@ def train_and_score(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, floa
     from trainers import experiment
 
     problem, num_batches = make_problem(configs[0]), configs[0]["num_batches"]
-    asked = [_agent_config(config) for config in configs if config["agent"] != UNIFORM]
-    qualities = iter(experiment.run_many(asked, problem, num_batches=num_batches, num_workers=1) if asked else [])
-    uniform = experiment.run(testbed.uniform_agent, problem, num_batches=num_batches)
-    return [dataclasses.asdict(uniform if config["agent"] == UNIFORM else next(qualities)) for config in configs]
+    constant = {UNIFORM: testbed.uniform_agent, BASE_RATE: testbed.base_rate_agent}
+    asked = [_agent_config(config) for config in configs if config["agent"] not in constant]
+    trained = iter(experiment.run_many(asked, problem, num_batches=num_batches, num_workers=1) if asked else [])
+    qualities = [
+        experiment.run(constant[config["agent"]], problem, num_batches=num_batches)
+        if config["agent"] in constant
+        else next(trained)
+        for config in configs
+    ]
+    return [dataclasses.asdict(quality) for quality in qualities]
 
 
 def _agent_config(config: Mapping[str, Any]) -> Any:

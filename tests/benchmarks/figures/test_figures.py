@@ -388,7 +388,7 @@ def test_figures_are_in_the_order_of_the_paper_and_say_where_they_belong():
         assert numbers == sorted(numbers)
     for figure in figures:
         assert set(figure.presets) - {"large"} == set(base.PRESETS)
-        assert figure.part == "cifar10" or "large" not in figure.presets
+        assert figure.part in ("testbed", "cifar10") or "large" not in figure.presets
         assert type(figure).__module__.split(".")[2] == figure.part
         assert not figure.same_runs_as or registry.figure(figure.same_runs_as).sweep == figure.sweep
         assert "--preset quick" in figure.command("quick", "out")

@@ -14,6 +14,9 @@ from benchmarks.figures import base, registry
 from benchmarks.figures import tables as tables_lib
 from benchmarks.figures.testbed import figure_1, members
 from benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles import base as base_lib
+from tf_ensembles import testbed
+from trainers import agents
 
 FIGURES = {figure.name: figure for figure in registry.select(["testbed"])}
 FIGURE_2, FIGURE_9 = FIGURES["figure_2"], FIGURES["figure_9"]
@@ -27,8 +30,8 @@ def fake_row(run):
     config = run.config
     chance = np.random.default_rng(config["seed"])
     hard = chance.uniform(3.0, 6.0)
-    if config["agent"] == "uniform":
-        score = 1.0
+    if config["agent"] in ("uniform", "base-rate"):
+        score = {"uniform": 1.0, "base-rate": 0.8}[config["agent"]]
     else:
         score = JOINT[config["agent"]] * (1 + 0.1 * abs(np.log(config.get("l2", 1.0)))) + chance.normal(0, 0.01)
         if config["agent"] in testbed_runs.WITH_PRIOR:
@@ -162,9 +165,6 @@ def test_ids_are_those_of_the_testbed(name):
 
 def test_a_run_is_what_the_agent_gives():
     """Trained side by side in a batch, or alone through the public interface: the same score up to rounding."""
-    from tf_ensembles import testbed
-    from trainers import agents
-
     size = testbed_runs.Size(3, 3, 1, 1, num_steps=30, num_batches=50)
     setting = testbed_runs.make_setting(2, 10.0, 0.1, 0.25)
     mine = [testbed_runs.Agent("mlp", 1, 0.3), testbed_runs.Agent("ensemble-bp", 3, 1.0, 3.0, "1/rho")]
@@ -182,9 +182,6 @@ def test_a_run_is_what_the_agent_gives():
 
 def test_the_first_members_of_an_ensemble_are_a_smaller_one():
     """By hand: an agent of all members trained through the public interface, its logits cut before they are scored."""
-    from tf_ensembles import testbed
-    from trainers import agents
-
     counts = (1, 2, 3)
     size = members.Size(counts, seeds=1, input_dims=(2,), data_ratios=(10.0,), num_steps=30, num_batches=50)
     configs = [run.config for run in members.make_runs(size, [5])]
@@ -208,3 +205,72 @@ def test_the_first_members_of_an_ensemble_are_a_smaller_one():
         assert len({round(joint, 4) for joint in joints}) == len(counts)  # So that a wrong cut would show.
     uniform = testbed.uniform_agent(problem.train, problem.prior_knowledge)
     assert scored["uniform", 1] == pytest.approx(dataclasses.asdict(testbed.evaluate(uniform, problem, num_batches=50)))
+
+
+def test_the_control_of_figure_2_shares_its_grid_and_its_problems():
+    control, size = FIGURES["even_noise"], FIGURES["even_noise"].presets["standard"]
+    grid = {run.hash for run in FIGURE_2.tuning_runs(size)}
+    flipped = {run.hash for run in control.tuning_runs(size) if run.config["flip"]}
+    assert flipped == grid
+    assert {setting.flip is not None for setting in control.settings_of(size)} == {True, False}
+    even, uneven = (testbed.problem_from_id(f"d10-r10-t0.1{flip}", 3) for flip in ("", "-flip0.25-1-0"))
+    np.testing.assert_array_equal(even.train.x, uneven.train.x)
+    changed = even.train.y != uneven.train.y
+    assert changed.sum() == round(0.25 * (even.train.y == 1).sum())
+    assert set(uneven.train.y[changed]) == {0}
+
+
+def test_the_control_shares_one_choice_between_agents_and_kinds_of_noise():
+    control, size = FIGURES["even_noise"], FIGURES["even_noise"].presets["standard"]
+    grid = control.tuning_runs(size)
+    chance = np.random.default_rng(0)
+    rows = [
+        {**fake_row(run), "kl_joint": 1.0 if run.config["agent"] == "uniform" else chance.uniform()} for run in grid
+    ]
+    choice = control.choose(rows, grid)
+    for dim, ratio in itertools.product(control.input_dims, size.data_ratios):
+        # By brute force: the mean over agents, kinds of noise and seeds of every entry of the grid.
+        means = {}
+        for row in rows:
+            if row["agent"] in ("ensemble-p", "ensemble-bp") and (row["input_dim"], row["data_ratio"]) == (dim, ratio):
+                key = (row["l2"], row["prior_scale"], row["prior_scaling"])
+                means.setdefault(key, []).append(row["kl_joint"])
+        best = min(means, key=lambda key: np.mean(means[key]))
+        for flip in (0.0, 0.25):
+            shared = control.chosen_agents(choice, testbed_runs.make_setting(dim, ratio, 0.1, flip))[:2]
+            assert [agent.name for agent in shared] == ["ensemble-p", "ensemble-bp"]
+            assert {(agent.l2, agent.prior_scale, agent.prior_scaling) for agent in shared} == {best}
+
+
+def test_the_control_shows_the_gain_that_was_planted(tmp_path):
+    def make_row(run):
+        row = fake_row(run)
+        if row["agent"] == "ensemble-bp" and not row["flip"]:
+            row["kl_joint"] *= JOINT["ensemble-p"] / JOINT["ensemble-bp"]  # No gain where noise is even.
+        return row
+
+    control = FIGURES["even_noise"]
+    write(control, "standard", all_rows(control, "standard", make_row), tmp_path)
+    shown = summary(tmp_path, "even_noise")
+    for tuned in ("the same for all", "each by itself"):
+        panel = f"gain on joint KL, tuned {tuned}"
+        assert shown.loc[(panel, "even noise"), "estimate"] == pytest.approx(0.0, abs=0.02)
+        assert shown.loc[(panel, "uneven noise"), "estimate"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_weight_decay_by_the_text_is_the_code_s_over_the_temperature():
+    figure = FIGURES["weight_decay"]
+    (stage,) = figure.stages(figure.presets["quick"], {})
+    knowledge = {rho: base_lib.PriorKnowledge(10, 100, 2, rho) for rho in (0.01, 0.1, 0.5)}
+    decays = {}
+    for run in stage([]):
+        config = run.config
+        if config["agent"] == "ensemble-n":
+            mine = agents.make_config("ensemble-n", l2=config["l2"])
+            rho = config["temperature"]
+            decays.setdefault(rho, set()).add(agents.member_group(mine, 100, knowledge[rho]).l2)
+    for rho, found in decays.items():
+        text = agents.make_config("ensemble-n", decay_scaling="d/sqrt(rho)", l2=1.0)
+        code = agents.make_config("ensemble-n", decay_scaling="d*sqrt(rho)", l2=1.0)
+        expected = [agents.member_group(one, 100, knowledge[rho]).l2 for one in (code, text)]
+        assert sorted(found) == pytest.approx(expected)

@@ -103,6 +103,14 @@ def test_extreme_logits_keep_scores_finite():
     assert all(map(math.isfinite, dataclasses.astuple(quality)))
 
 
+def test_the_base_rate_agent_knows_how_frequent_the_classes_are():
+    data = base.Data(np.zeros((10, 2), np.float32), np.array([1] * 7 + [0] * 2 + [2]))
+    logits = testbed.base_rate_agent(data, base.PriorKnowledge(2, 10, 4, 0.1))(np.zeros((3, 2)))
+    assert logits.shape == (3, 1, 4)
+    shares = np.exp(logits[:, 0]) / np.exp(logits[:, 0]).sum(-1, keepdims=True)
+    np.testing.assert_allclose(shares, [[3 / 14, 8 / 14, 2 / 14, 1 / 14]] * 3, rtol=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [0.01, 0.5])
 def test_the_uniform_agent_scores_log_two_less_the_entropy_of_the_truth(temperature):
     problem = testbed.make_problem(10, 10, temperature, seed=2)
