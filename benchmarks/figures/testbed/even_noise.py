@@ -49,7 +49,8 @@ class _Figure(figure_2.FlippedFigure):
         "temperatures": "0.1",
     }
     full_size = "The paper shows no such control; figure 2 has 100 members and 100 seeds."
-    agents, pairs, grid = (P, BP), ((BP, P),), "even_noise_grid"
+    agents, pairs = (P, BP), ((BP, P),)
+    grid = "even_noise_grid"
     flags = {"best_shared": SAME, "best_in_setting": APART}
     by = None
     presets = {

@@ -52,7 +52,8 @@ class FlippedFigure(base.TunedFigure):
     """A figure of agents where a quarter of the training labels 1 are flipped to 0; figures 2, 8 and 9."""
 
     sweep, grid = "flipped", "flipped_grid"
-    agents, pairs = (N, P, BP), ((P, N), (BP, P))
+    agents: ClassVar[Sequence[str]] = (N, P, BP)
+    pairs: ClassVar[Sequence[tuple[str, str]]] = ((P, N), (BP, P))
     presets = PRESETS
     input_dims: ClassVar[Sequence[int]] = (2, 10, 100)
 
