@@ -206,7 +206,7 @@ def _without_retracing_warnings() -> Iterator[None]:
 
 def _shown(
     items: list[tuple[Bootstrap | None, float]], trainings: int, progress: bool
-) -> Iterator[tuple[Bootstrap | None, float, Callable[[], None]]]:
+) -> Iterator[tuple[Bootstrap | None, float, Callable[[], Any]]]:
     """Yields candidates, each with a function that moves the bar by one training."""
     from tqdm import tqdm
 

@@ -16,6 +16,7 @@ differences are paired in both.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -187,7 +188,8 @@ def best_scale(scores: Scores, arm: int, means: Floats) -> int:
 def best_other(scores: Scores, arm: int, means: Floats) -> Choice:
     """Returns the candidate of an arm with the lowest joint NLL at the largest size, the plain ensemble left out."""
     joint = np.where(scores.others(arm), means[JOINT, :, :, -1], np.inf)
-    return Choice(*(int(index) for index in np.unravel_index(np.argmin(joint), joint.shape)), -1)
+    found, scale = np.unravel_index(int(np.argmin(joint)), joint.shape)
+    return Choice(int(found), int(scale), -1)
 
 
 def choose_size(scores: Scores, arm: int, scale: int, means: Floats) -> Choice:
@@ -247,13 +249,13 @@ def crossed(scores: Scores, metric: int, rule: Rule, minus: Rule | None = None) 
     With `minus`, less that of what this rule chooses, paired.
     """
     values, influence = np.zeros(scores.values.shape[-1]), np.zeros(scores.influence.shape[-1])
-    for sign, chooses in ((1.0, rule), (-1.0, minus)):
-        for fold in (0, 1) if chooses is not None else ():
-            choice = chooses(scores.means(1 - fold))
-            at = (metric, choice.arm, choice.scale, choice.size)
-            mine = scores.folds == fold
-            values[mine] += sign * scores.values[at][mine]
-            influence += 0.5 * sign * scores.influence[at][fold]
+    signed = [(1.0, rule)] if minus is None else [(1.0, rule), (-1.0, minus)]
+    for (sign, chooses), fold in itertools.product(signed, (0, 1)):
+        choice = chooses(scores.means(1 - fold))
+        at = (metric, choice.arm, choice.scale, choice.size)
+        mine = scores.folds == fold
+        values[mine] += sign * scores.values[at][mine]
+        influence += 0.5 * sign * scores.influence[at][fold]
     return mean_estimate(values, influence)
 
 

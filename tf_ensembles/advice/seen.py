@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -117,15 +118,15 @@ def table(
     """Yields a row per candidate."""
     for arm, scale, size in np.ndindex(len(arms), len(scales), len(sizes)):
         one, at = seen[arm * len(scales) + scale], Choice(arm, scale, size)
-        numbers = dict.fromkeys(_NUMBERS, math.nan)
+        numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, math.nan)
         if scores.usable[arm, scale]:
-            for metric, name in ((DYADIC, "dyadic"), (JOINT, "joint")):
+            for metric, metric_name in ((DYADIC, "dyadic"), (JOINT, "joint")):
                 own, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
-                numbers |= {f"{name}_nll": own.value, f"{name}_error": own.error}
-                numbers |= {f"{name}_behind": behind.value, f"{name}_behind_error": behind.error}
+                numbers |= {f"{metric_name}_nll": own.value, f"{metric_name}_error": own.error}
+                numbers |= {f"{metric_name}_behind": behind.value, f"{metric_name}_behind_error": behind.error}
             numbers["marginal_nll"] = float(-formulas.log_mean_exp(one.likelihood).mean())
-        ran = {"epochs": one.epochs, "diverged": one.diverged}
-        yield Row(scales[scale], text.bootstrap_name(arms[arm]), sizes[size], **numbers, **ran)
+        name = text.bootstrap_name(arms[arm])
+        yield Row(scales[scale], name, sizes[size], epochs=one.epochs, diverged=one.diverged, **numbers)
 
 
 def compare(scores: Scores, arm: int) -> Comparison | None:

@@ -73,7 +73,7 @@ def looks(epochs: int) -> Iterator[int]:
     yield epochs
 
 
-def train(make: Callable[[], Ensemble], split: Split, settings: Settings, step: Callable[[], None]) -> Trained:
+def train(make: Callable[[], Ensemble], split: Split, settings: Settings, step: Callable[[], Any]) -> Trained:
     """Trains a candidate on every part.
 
     Args:
