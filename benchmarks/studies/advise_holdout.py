@@ -1,6 +1,7 @@
 """Does `tfe.advise` make things better or worse? Its advice, trained and measured on examples that it never saw.
 
     python -m benchmarks.studies.advise_holdout [breast_cancer diabetes digits testbed] [--npz FILE] [--splits 3]
+        [--scales 0 1 10]
 
 Splits a data set at random into 60% for the advisor and 40% to measure on, asks for advice, trains what it says on the
 60%, and prints joint NLLs of ten labels on the 40%: of the advice, of a plain ensemble trained for 20 epochs, of the
@@ -87,7 +88,7 @@ def joint_nll(likelihood: Any) -> Any:
     return scores.joint_scores(likelihood[:, None], TAU)[0][:, 0]
 
 
-def measure(train: Half, test: Half, seed: int) -> tuple[dict[str, Any], Any, float]:
+def measure(train: Half, test: Half, scales: list[float], seed: int) -> tuple[dict[str, Any], Any, float]:
     """Returns the joint NLLs of each ten labels by what was trained, the advice, and the seconds that it took."""
     import keras
 
@@ -113,9 +114,8 @@ def measure(train: Half, test: Half, seed: int) -> tuple[dict[str, Any], Any, fl
 
     long = max(10, math.ceil(1000 / math.ceil(len(train.y) / BATCH)))
     began = time.perf_counter()
-    advice = tfe.advise(
-        build, train.x, train.y, loss=loss, noise_std=noise, num_members=MEMBERS, batch_size=BATCH, seed=seed
-    )
+    given = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
+    advice = tfe.advise(build, train.x, train.y, prior_scales=scales, loss=loss, noise_std=noise, **given)
     seconds = time.perf_counter() - began
     epochs = getattr(
         advice, "epochs", long
@@ -136,12 +136,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--npz", help="a file with x and y, instead of the named data")
     parser.add_argument("--splits", type=int, default=3, metavar="N")
+    parser.add_argument("--scales", type=float, nargs="+", default=[0.0, 0.3, 1.0, 3.0, 10.0], metavar="S")
     args = parser.parse_args()
     for name in [args.npz] if args.npz else args.names:
         x, y = load(name, args.npz)
         found: dict[str, list[Any]] = {}
         for seed in range(args.splits):
-            results, advice, seconds = measure(*split(x, y, seed), seed)
+            results, advice, seconds = measure(*split(x, y, seed), args.scales, seed)
             print(str(advice).split("\n\n")[0], f"  {seconds:.0f} s", sep="\n", flush=True)
             for what, values in results.items():
                 found.setdefault(what, []).append(values)
