@@ -114,7 +114,7 @@ def measure(train: Half, test: Half, scales: list[float], seed: int) -> tuple[di
 
     long = max(10, math.ceil(1000 / math.ceil(len(train.y) / BATCH)))
     began = time.perf_counter()
-    given = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
+    given: dict[str, Any] = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
     advice = tfe.advise(build, train.x, train.y, prior_scales=scales, loss=loss, noise_std=noise, **given)
     seconds = time.perf_counter() - began
     epochs = getattr(

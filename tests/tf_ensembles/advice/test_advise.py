@@ -12,6 +12,7 @@ import pytest
 import tf_ensembles as tfe
 from tf_ensembles.advice import advise as advisor
 from tf_ensembles.advice import scores as advisor_scores
+from tf_ensembles.advice import splits
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice
 from tf_ensembles.advice.seen import compare
 
@@ -354,6 +355,36 @@ def test_regression_by_its_gaussian_noise():
     assert advice.recommended.marginal_nll == pytest.approx(0.726, abs=4 * 0.065)
     assert advice.diagnosis.verdict == "not tried"
     assert advice.diagnosis.noise is None
+    assert advice.against_plain is None  # There is nothing but the plain ensemble.
+    assert advice.prior_scale == 0.0
+    assert advice.warnings == ()
+
+
+def test_unscaled_data_are_said_at_once_and_in_the_advice(advised):
+    examples = splits.Examples(300.0 * TEST_X, 152.0 + 77.0 * TEST_X[:, 0], np.arange(len(TEST_X)))
+    with pytest.warns(UserWarning, match="advise: .* not scaled") as caught:
+        found = advisor._wrong_scales(build, examples, regression=True)
+    assert len(caught) == len(found) == 2
+    text = str(dataclasses.replace(advised[0], warnings=found))
+    assert "warning: inputs are not scaled: 10 of 10 features" in text
+    assert "warning: targets are not scaled: mean 1" in text
+
+
+def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
+    plain = next(row for row in advised[0].table if row.baseline and row.num_members == 10)
+    difference = advisor_scores.Estimate(-0.1, 0.2)
+    advice = dataclasses.replace(
+        advised[0],
+        prior_scale=plain.prior_scale,
+        bootstrap=None,
+        num_members=10,
+        against_plain=advisor.Comparison(False, difference, difference),
+    )
+    text = str(advice)
+    assert "NOTHING TRIED IS SHOWN TO BEAT a plain ensemble" in text
+    assert "joint NLL -0.1 (95% interval -0.492 to 0.292)" in text
+    assert "plain ensemble, recommended" in text
+    assert advice.plot(tmp_path / "plain.svg").exists()
 
 
 def fail(match, *args, **kwargs):
