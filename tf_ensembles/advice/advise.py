@@ -111,7 +111,7 @@ def advise(
         validation_split: share of the examples, picked at random, that judges, and a like share that stops training.
         validation_data: `(x, y)` that judge instead.
         folds: how many folds take turns in training, stopping and judging; 1 for one split. None means 1 if at least
-            500 examples would judge, and otherwise `1 / validation_split`, at least 3.
+            500 examples would judge, and otherwise `1 / validation_split`, at least 5.
         tau: labels per joint prediction.
         seed: decides the split, initial weights, priors and bootstrap weights.
         progress: whether to show a progress bar.

@@ -30,7 +30,7 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     for (left, right), (metric, label) in zip(panels, _METRICS.items(), strict=True):
         _against_size(left, rows, advice.recommended, metric)
         _against_scale(right, rows, advice.recommended, metric)
-        left.set(ylabel=f"{label}, nats per {advice.tau} labels")
+        left.set_ylabel(f"{label}, nats per {advice.tau} labels", fontsize=9)
         _baselines((left, right), rows, metric)
         _scale_values(left, [getattr(row, f"{metric}_nll") for row in rows])
     largest, name = max(row.num_members for row in rows), advice.recommended.bootstrap
@@ -55,7 +55,8 @@ def _verdict(advice: Advice) -> str:
     versus = advice.against_plain
     if versus is None:
         return "no baseline to compare with"
-    said = "Beats a plain ensemble" if versus.beaten else "Nothing tried is shown to beat a plain ensemble"
+    said = str(versus)
+    said = said[0].upper() + said[1:]
     return f"{said}\nbest other minus plain: joint NLL {versus.joint}, dyadic NLL {versus.dyadic}"
 
 

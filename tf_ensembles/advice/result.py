@@ -66,6 +66,11 @@ class Comparison:
     joint: Estimate
     dyadic: Estimate
 
+    def __str__(self) -> str:
+        if not self.beaten:
+            return "nothing tried is shown to beat a plain ensemble"
+        return f"beats a plain ensemble, shown by the {'joint' if self.joint.high < 0.0 else 'dyadic'} NLL"
+
 
 @dataclasses.dataclass(frozen=True)
 class BootstrapDiagnosis:

@@ -26,6 +26,8 @@ Rows = NDArray[np.int64]
 
 # With fewer examples than this in a part, folds take turns.
 _ENOUGH = 500
+# With fewer folds, too little would be left to train on.
+_LEAST_FOLDS = 5
 # A part that only says when to stop need not be larger.
 _MOST_TO_STOP = 2000
 # Blocks of examples that must judge: fewer tell nothing about the spread between them.
@@ -112,7 +114,7 @@ def make_split(
     # A random order once; ids keep naming the rows that the user gave.
     examples = examples.take(random.permutation(len(examples)))
     if folds is None:
-        folds = 1 if len(examples) * fraction >= _ENOUGH else max(3, round(1.0 / fraction))
+        folds = 1 if len(examples) * fraction >= _ENOUGH else max(_LEAST_FOLDS, round(1.0 / fraction))
     unit = scoring.block_length(tau)
     if given is not None:
         if not isinstance(given, tuple | list) or len(given) != 2:

@@ -54,8 +54,8 @@ def _about_baselines(advice: Advice) -> Iterator[str]:
     if versus is None:
         yield "not compared with a plain ensemble: there is no other, or it diverged"
     else:
-        said = "beats" if versus.beaten else "NOTHING TRIED IS SHOWN TO BEAT"
-        yield f"{said} a plain ensemble (no prior, no bootstrap); best other minus plain, {largest} members each:"
+        said = str(versus) if versus.beaten else f"{versus} (no prior, no bootstrap)".upper()
+        yield f"{said}; best other minus plain, {largest} members each:"
         yield f"  joint NLL {versus.joint}"
         yield f"  dyadic NLL {versus.dyadic}"
     if advice.against_single is None:

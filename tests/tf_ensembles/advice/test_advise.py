@@ -381,7 +381,7 @@ def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
         against_plain=advisor.Comparison(False, difference, difference),
     )
     text = str(advice)
-    assert "NOTHING TRIED IS SHOWN TO BEAT a plain ensemble" in text
+    assert "NOTHING TRIED IS SHOWN TO BEAT A PLAIN ENSEMBLE" in text
     assert "joint NLL -0.1 (95% interval -0.492 to 0.292)" in text
     assert "plain ensemble, recommended" in text
     assert advice.plot(tmp_path / "plain.svg").exists()

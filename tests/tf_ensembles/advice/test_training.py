@@ -49,7 +49,7 @@ def test_looks_are_further_and_further_apart():
 
 
 def test_each_part_is_trained_from_the_start_and_stopped_before_it_overfits():
-    split = splits.make_split(X, Y, 0.34, None, None, True, seed=0, tau=10)
+    split = splits.make_split(X, Y, 0.2, None, 3, True, seed=0, tau=10)
     steps = []
     trained = training.train(make, split, settings(), lambda: steps.append(1))
     assert len(steps) == 3
@@ -63,7 +63,7 @@ def test_each_part_is_trained_from_the_start_and_stopped_before_it_overfits():
 
 
 def test_callbacks_see_each_training_anew():
-    split = splits.make_split(X, Y, 0.34, None, None, True, seed=0, tau=10)
+    split = splits.make_split(X, Y, 0.2, None, 3, True, seed=0, tau=10)
     seen_epochs = []
 
     class Counts(keras.callbacks.Callback):
