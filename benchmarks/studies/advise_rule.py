@@ -1,9 +1,10 @@
-"""How good is the rule by which `tfe.advise` chooses a prior scale? Measured on problems whose truth is known.
+"""How good is the rule by which `tfe.advise` chooses an ensemble? Measured on problems whose truth is known.
 
     python -m benchmarks.studies.advise_rule [--validation 200 1000] [--members 10 20]
 
-Trains ensembles over a grid of prior scales on Neural Testbed problems, lets rules choose a scale from labeled
-validation data, and compares the joint KL from the truth at the chosen scale with that at the best scale: 1 is perfect.
+Trains ensembles over a grid of prior scales, with and without bootstrap, on Neural Testbed problems, lets rules choose
+one from labeled validation data, and compares its joint KL from the truth with the lowest of all, where 1 is perfect,
+and with that of the plain ensemble, where above 1 is worse than not asking.
 Also tells how often each metric's word on bootstrapping (a 95% interval that leaves out 0) agrees with the truth.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tf_ensembles.advice import scores as advisor_scores
-from tf_ensembles.advice.scores import DYADIC, JOINT, Z95, Scores
+from tf_ensembles.advice.scores import DYADIC, JOINT, Z95, Choice, Scores
 
 # Inputs, training examples per input, temperature: few to many data, low to high noise.
 SETTINGS = (
@@ -79,14 +80,25 @@ def make_scores(likelihood: Any) -> Scores:
     )
 
 
-def choices(scores: Scores, agent: int) -> dict[str, int]:
-    """Returns the scale that each rule chooses."""
+def choices(scores: Scores) -> dict[str, tuple[int, int]]:
+    """Returns the agent and the scale that each rule chooses."""
     means = scores.means()
+    agent = int(advisor_scores.bootstrap_difference(scores, JOINT).high < 0.0)
+    joint, dyadic = (advisor_scores.gain(scores, agent, metric) for metric in (JOINT, DYADIC))
+    best = advisor_scores.best_other(scores, agent, means)
+    other = (best.arm, best.scale)
+    near = means[JOINT, agent, :, -1].copy()
+    for scale in range(len(SCALES)):
+        candidate, lowest = Choice(agent, scale, -1), Choice(agent, int(np.argmin(means[JOINT, agent, :, -1])), -1)
+        near[scale] -= scores.estimate(JOINT, candidate, lowest).error
+    allowed = near <= means[JOINT, agent, :, -1].min()
     return {
-        "advise": advisor_scores.best_scale(scores, agent, means),
-        "joint NLL": int(np.argmin(means[JOINT, agent, :, -1])),
-        "dyadic NLL": int(np.argmin(means[DYADIC, agent, :, -1])),
-        "no prior": 0,
+        "advise": other if advisor_scores.beats_plain(joint, dyadic) else (0, 0),
+        "joint NLL at 95%": other if joint.high < 0.0 else (0, 0),
+        "joint NLL": (agent, int(np.argmin(means[JOINT, agent, :, -1]))),
+        "dyadic near joint": (agent, int(np.argmin(np.where(allowed, means[DYADIC, agent, :, -1], np.inf)))),
+        "dyadic NLL": (agent, int(np.argmin(means[DYADIC, agent, :, -1]))),
+        "plain": (0, 0),
     }
 
 
@@ -110,13 +122,12 @@ def main() -> None:
 
 def report(trained: list[tuple[Any, Any, Any]], members: int, examples: int) -> None:
     """Prints how the rules do with so many validation examples."""
-    ratios: dict[str, list[float]] = {}
+    ratios: dict[str, list[tuple[float, float]]] = {}
     words: dict[str, list[str]] = {"joint NLL": [], "dyadic NLL": []}
     for likelihood, kl, error in trained:
         scores = make_scores(likelihood[:, :, :examples])
-        for agent in range(len(AGENTS)):
-            for rule, scale in choices(scores, agent).items():
-                ratios.setdefault(rule, []).append(kl[agent, scale] / kl[agent].min())
+        for rule, at in choices(scores).items():
+            ratios.setdefault(rule, []).append((kl[at] / kl.min(), kl[at] / kl[0, 0]))
         plain, other = (advisor_scores.best_scale(scores, arm, scores.means()) for arm in (0, 1))
         truth = (kl[1, other] - kl[0, plain]) / math.hypot(error[1, other], error[0, plain])
         for metric, name in ((JOINT, "joint NLL"), (DYADIC, "dyadic NLL")):
@@ -125,9 +136,10 @@ def report(trained: list[tuple[Any, Any, Any]], members: int, examples: int) -> 
             right = (said < 0 and truth < -SHOWN) or (said > 0 and truth > SHOWN)
             words[name].append("silent" if said == 0.0 else "right" if right else "wrong")
     print(f"\n{members} members, {examples} validation examples, {len(trained)} problems")
-    print("joint KL at the chosen scale over that at the best one, geometric mean and worst:")
+    print("joint KL of what is chosen over that of the best, and over the plain ensemble's, geometric mean and worst:")
     for rule, values in ratios.items():
-        print(f"  {rule:<11} {math.exp(np.mean(np.log(values))):6.2f} {max(values):7.2f}")
+        means, worst = np.exp(np.mean(np.log(values), axis=0)), np.max(values, axis=0)
+        print(f"  {rule:<17} {means[0]:6.2f} {worst[0]:7.2f}   {means[1]:6.2f} {worst[1]:7.2f}")
     print(
         f"word on bootstrapping (right: the truth differs by more than {SHOWN:g} standard errors, in that direction):"
     )

@@ -9,6 +9,7 @@ from tf_ensembles import lazy
 if TYPE_CHECKING:
     from tf_ensembles.advice.result import Advice as Advice
     from tf_ensembles.advice.result import BootstrapDiagnosis as BootstrapDiagnosis
+    from tf_ensembles.advice.result import Comparison as Comparison
     from tf_ensembles.advice.result import Confidence as Confidence
     from tf_ensembles.advice.result import Row as Row
     from tf_ensembles.advice.scores import Estimate as Estimate
@@ -18,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     {
         "Advice": "tf_ensembles.advice.result",
         "BootstrapDiagnosis": "tf_ensembles.advice.result",
+        "Comparison": "tf_ensembles.advice.result",
         "Confidence": "tf_ensembles.advice.result",
         "Estimate": "tf_ensembles.advice.scores",
         "Row": "tf_ensembles.advice.result",

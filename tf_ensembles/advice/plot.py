@@ -30,7 +30,8 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     for (left, right), (metric, label) in zip(panels, _METRICS.items(), strict=True):
         _against_size(left, rows, advice.recommended, metric)
         _against_scale(right, rows, advice.recommended, metric)
-        left.set(ylabel=f"{label}, nats per {advice.tau} labels")
+        left.set_ylabel(f"{label}, nats per {advice.tau} labels", fontsize=9)
+        _baselines((left, right), rows, metric)
         _scale_values(left, [getattr(row, f"{metric}_nll") for row in rows])
     largest, name = max(row.num_members for row in rows), advice.recommended.bootstrap
     panels[0, 0].set_title("ensemble size" + ("" if name == "none" else f", with {name}"), fontsize=10)
@@ -39,14 +40,37 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     panels[1, 1].set(xlabel="prior scale (0: no prior)")
     for axis in panels[0]:
         axis.legend(frameon=False, fontsize=9)
+    figure.suptitle(_verdict(advice), fontsize=11)
     figure.supxlabel(
-        f"{advice.num_validation} validation examples. Bars: 95% of the paired difference from the recommended one "
+        f"{advice.num_validation} examples that judge. Bars: 95% of the paired difference from the recommended one "
         "(circled);\na bar that stays off the dotted line is a difference shown.",
         fontsize=8,
     )
     with files.atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=120)
     return pathlib.Path(path)
+
+
+def _verdict(advice: Advice) -> str:
+    versus = advice.against_plain
+    if versus is None:
+        return "no baseline to compare with"
+    said = str(versus)
+    said = said[0].upper() + said[1:]
+    return f"{said}\nbest other minus plain: joint NLL {versus.joint}, dyadic NLL {versus.dyadic}"
+
+
+def _baselines(axes: tuple[Any, ...], rows: list[Row], metric: str) -> None:
+    """Lines at a single model and at the largest plain ensemble, which every candidate has to beat."""
+    plain = [row for row in rows if row.baseline]
+    if not plain:
+        return
+    ends = {min(plain, key=lambda row: row.num_members): "--", max(plain, key=lambda row: row.num_members): "-."}
+    for axis in axes:
+        for row, style in ends.items():
+            members = "" if row.num_members == 1 else f", {row.num_members} members"
+            value = getattr(row, f"{metric}_nll")
+            axis.axhline(value, color="0.5", ls=style, lw=1, zorder=1, label=f"{row.baseline}{members}")
 
 
 def _against_size(axis: Any, rows: list[Row], chosen: Row, metric: str) -> None:

@@ -17,7 +17,7 @@ Verdict = Literal["helps", "hurts", "no difference shown", "not tried"]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One candidate on the whole validation split. NLLs are in nats per tau labels, with their standard errors.
+    """One candidate on all examples that judge. NLLs are in nats per tau labels, with their standard errors.
 
     `behind` is the paired difference from the recommended candidate: above 0 is worse.
     """
@@ -34,7 +34,15 @@ class Row:
     joint_behind: float
     joint_behind_error: float
     marginal_nll: float  # of all trained members, in nats per label
+    epochs: int  # at which training was stopped
     diverged: int  # members whose training diverged; such a configuration is never recommended
+
+    @property
+    def baseline(self) -> str:
+        """`"single model"` or `"plain ensemble"`, which others have to beat; empty for the others."""
+        if self.prior_scale or self.bootstrap != "none":
+            return ""
+        return "single model" if self.num_members == 1 else "plain ensemble"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +51,25 @@ class Confidence:
 
     prior_scale: float
     num_members: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The best candidate with a prior or a bootstrap against the plain ensemble, at the largest size.
+
+    Differences are candidate minus plain, in nats per tau labels: below 0 it is better. Which candidate is best is
+    decided on one half of the examples and judged on the other. The plain ensemble is beaten if the 95% interval of the
+    joint NLL's difference lies below 0, or that of the dyadic NLL's while the joint NLL is no worse.
+    """
+
+    beaten: bool
+    joint: Estimate
+    dyadic: Estimate
+
+    def __str__(self) -> str:
+        if not self.beaten:
+            return "nothing tried is shown to beat a plain ensemble"
+        return f"beats a plain ensemble, shown by the {'joint' if self.joint.high < 0.0 else 'dyadic'} NLL"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,13 +105,18 @@ class Advice:
     prior_scale: float
     num_members: int
     bootstrap: Bootstrap | None
-    joint_nll: Estimate  # of advice like this: chosen on one half of the validation split, judged on the other
+    epochs: int  # to train for: where examples that took no part in training said to stop
+    joint_nll: Estimate  # of advice like this: chosen on one half of the examples that judge, judged on the other
     dyadic_nll: Estimate  # likewise
+    against_plain: Comparison | None  # None if there is nothing to compare
+    against_single: Estimate | None  # joint NLL of advice like this minus a single model's; None if that diverged
     confidence: Confidence
     diagnosis: BootstrapDiagnosis
     table: tuple[Row, ...]
     tau: int
-    num_validation: int
+    num_validation: int  # examples that judge
+    split: str  # which examples trained, stopped training and judged, in words
+    warnings: tuple[str, ...]  # what is wrong with the data
     notes: tuple[str, ...]  # what to try next
 
     @property

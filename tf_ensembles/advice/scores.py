@@ -16,7 +16,9 @@ differences are paired in both.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +64,12 @@ class Choice:
     size: int
 
 
+# The plain ensemble, without bootstrap and prior, at the largest size; and a single model.
+PLAIN, SINGLE = Choice(0, 0, -1), Choice(0, 0, 0)
+# From mean NLLs `[metrics, arms, scales, sizes]` to a candidate.
+Rule = Callable[[Floats], Choice]
+
+
 @dataclasses.dataclass(frozen=True)
 class Scores:
     """All that is known about the candidates."""
@@ -79,6 +87,16 @@ class Scores:
         """Returns mean NLLs `[metrics, arms, scales, sizes]` over one fold or both; infinite where members diverged."""
         values = self.values if fold is None else self.values[..., self.folds == fold]
         return np.where(self.usable[..., None], values.mean(axis=-1), np.inf)
+
+    def others(self, arm: int) -> NDArray[np.bool_]:
+        """Returns the usable candidates of an arm that are not the plain ensemble, `[arms, scales]`.
+
+        Those of all arms, if this one has no other.
+        """
+        others = self.usable.copy()
+        others[0, 0] = False
+        mine = others & (np.arange(len(others)) == arm)[:, None]
+        return mine if mine.any() else others
 
     def estimate(self, metric: int, at: Choice, minus: Choice | None = None) -> Estimate:
         """Returns the mean of a candidate, or its paired difference from another's."""
@@ -159,24 +177,23 @@ def _jackknife(joint: Floats) -> tuple[Floats, Floats]:
 
 
 def best_scale(scores: Scores, arm: int, means: Floats) -> int:
-    """Returns the scale to use at the largest size, given `means` `[metrics, arms, scales, sizes]`.
+    """Returns the scale with the lowest joint NLL at the largest size, given `means` `[metrics, arms, scales, sizes]`.
 
-    Of the scales whose joint NLL is within one standard error of the lowest, the one with the lowest dyadic NLL. The
-    dyadic NLL sees best how members differ, but alone it would ask for ever more of it: it repeats a label with its
+    The dyadic NLL sees best how members differ, but alone it would ask for ever more of it: it repeats a label with its
     example, and so takes noise for something that members should know.
     """
-    joint, dyadic = means[:, arm, :, -1]
-    lowest = Choice(arm, int(np.argmin(joint)), -1)
-    errors = [
-        scores.estimate(JOINT, Choice(arm, scale, -1), lowest).error if scores.usable[arm, scale] else 0.0
-        for scale in range(len(joint))
-    ]
-    return int(np.argmin(np.where(joint <= joint.min() + np.array(errors), dyadic, np.inf)))
+    return int(np.argmin(means[JOINT, arm, :, -1]))
 
 
-def choose(scores: Scores, arm: int, means: Floats) -> Choice:
-    """Returns the best scale, and the smallest size whose two NLLs are within one standard error of the largest's."""
-    scale = best_scale(scores, arm, means)
+def best_other(scores: Scores, arm: int, means: Floats) -> Choice:
+    """Returns the candidate of an arm with the lowest joint NLL at the largest size, the plain ensemble left out."""
+    joint = np.where(scores.others(arm), means[JOINT, :, :, -1], np.inf)
+    found, scale = np.unravel_index(int(np.argmin(joint)), joint.shape)
+    return Choice(int(found), int(scale), -1)
+
+
+def choose_size(scores: Scores, arm: int, scale: int, means: Floats) -> Choice:
+    """Returns the smallest size whose two NLLs are within one standard error of the largest's."""
     num_sizes = means.shape[-1]
     largest = Choice(arm, scale, num_sizes - 1)
     for size in range(num_sizes):
@@ -187,34 +204,63 @@ def choose(scores: Scores, arm: int, means: Floats) -> Choice:
     return largest
 
 
-def bootstrap_difference(scores: Scores, metric: int) -> Estimate:
-    """Returns the NLL with minus the NLL without bootstrap, at the largest size.
+def make_rule(scores: Scores, arm: int, beaten: bool | None) -> Rule:
+    """Returns what chooses a candidate.
 
-    Each arm has its own best scale, which one fold chooses and the other judges.
+    Args:
+        scores: of all candidates.
+        arm: 0, or 1 if bootstrapping helps.
+        beaten: whether another candidate is shown to beat the plain ensemble; None if they could not be compared.
     """
-    values, influence = np.empty(scores.values.shape[-1]), np.zeros(scores.influence.shape[-1])
-    for fold in (0, 1):
-        plain, other = (best_scale(scores, arm, scores.means(1 - fold)) for arm in (0, 1))
-        mine = scores.folds == fold
-        values[mine] = scores.values[metric, 1, other, -1, mine] - scores.values[metric, 0, plain, -1, mine]
-        influence += 0.5 * (scores.influence[metric, 1, other, -1, fold] - scores.influence[metric, 0, plain, -1, fold])
-    return mean_estimate(values, influence)
+
+    def rule(means: Floats) -> Choice:
+        if beaten is None:
+            best = Choice(arm, best_scale(scores, arm, means), -1)
+        else:
+            best = best_other(scores, arm, means) if beaten else PLAIN
+        return choose_size(scores, best.arm, best.scale, means)
+
+    return rule
 
 
-def cross_fitted(scores: Scores, arm: int, metric: int) -> Estimate:
-    """Returns the NLL of what one fold chooses, measured on the other fold, over both ways round."""
-    values, influence = np.empty(scores.values.shape[-1]), np.zeros(scores.influence.shape[-1])
-    for fold in (0, 1):
-        choice = choose(scores, arm, scores.means(1 - fold))
-        at = (metric, arm, choice.scale, choice.size)
+def bootstrap_difference(scores: Scores, metric: int) -> Estimate:
+    """Returns the NLL with minus the NLL without bootstrap, at the largest size, each with its own best scale."""
+    with_, without = (lambda means, arm=arm: Choice(arm, best_scale(scores, arm, means), -1) for arm in (1, 0))
+    return crossed(scores, metric, with_, without)
+
+
+def gain(scores: Scores, arm: int, metric: int) -> Estimate:
+    """Returns the NLL of the best other candidate of an arm minus that of the plain ensemble, at the largest size."""
+    return crossed(scores, metric, lambda means: best_other(scores, arm, means), lambda _: PLAIN)
+
+
+def beats_plain(joint: Estimate, dyadic: Estimate) -> bool:
+    """Whether gains over the plain ensemble are shown: in the joint NLL, or in the dyadic NLL with the joint no worse.
+
+    The dyadic NLL sees differences between members with far fewer examples, but may see them where there is only label
+    noise: the joint NLL has to agree.
+    """
+    return joint.high < 0.0 or (dyadic.high < 0.0 and joint.value < 0.0)
+
+
+def crossed(scores: Scores, metric: int, rule: Rule, minus: Rule | None = None) -> Estimate:
+    """Returns the NLL of what a rule chooses on one fold, measured on the other fold, over both ways round.
+
+    With `minus`, less that of what this rule chooses, paired.
+    """
+    values, influence = np.zeros(scores.values.shape[-1]), np.zeros(scores.influence.shape[-1])
+    signed = [(1.0, rule)] if minus is None else [(1.0, rule), (-1.0, minus)]
+    for (sign, chooses), fold in itertools.product(signed, (0, 1)):
+        choice = chooses(scores.means(1 - fold))
+        at = (metric, choice.arm, choice.scale, choice.size)
         mine = scores.folds == fold
-        values[mine] = scores.values[at][mine]
-        influence += 0.5 * scores.influence[at][fold]
+        values[mine] += sign * scores.values[at][mine]
+        influence += 0.5 * sign * scores.influence[at][fold]
     return mean_estimate(values, influence)
 
 
 def agreement(scores: Scores, choice: Choice, num_resamples: int, seed: int) -> tuple[float, float]:
-    """Returns the share of resamples, of blocks and of members, that choose the same scale, and the same size."""
+    """Returns the share of resamples, of blocks and of members, with the same best scale, and the same size at it."""
     random = np.random.default_rng(seed)
     influence = scores.influence.mean(axis=-2)
     blocks, members = scores.values.shape[-1], influence.shape[-1]
@@ -224,6 +270,7 @@ def agreement(scores: Scores, choice: Choice, num_resamples: int, seed: int) -> 
         of_blocks = random.multinomial(blocks, np.full(blocks, 1.0 / blocks)) / blocks
         of_members = random.multinomial(members, np.full(members, 1.0 / members)) / members
         means = np.where(scores.usable[..., None], values @ of_blocks + influence @ of_members, np.inf)
-        chosen.append(choose(scores, choice.arm, means))
+        best = best_scale(scores, choice.arm, means)
+        chosen.append(Choice(choice.arm, best, choose_size(scores, choice.arm, choice.scale, means).size))
     same_scale = float(np.mean([other.scale == choice.scale for other in chosen]))
     return same_scale, float(np.mean([other.size == choice.size for other in chosen]))

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from tf_ensembles import metrics
 from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice import text
-from tf_ensembles.advice.result import BootstrapDiagnosis, Row, Verdict
+from tf_ensembles.advice.result import BootstrapDiagnosis, Comparison, Row, Verdict
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
+from tf_ensembles.advice.training import Trained
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import outputs
@@ -31,34 +32,33 @@ _NUMBERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What is kept of one trained ensemble."""
+    """What is kept of one candidate."""
 
     values: Floats  # [metrics, sizes, blocks]
     influence: Floats  # [metrics, sizes, 2, members]
     likelihood: Floats  # [examples, members]
     noise: Floats | None  # [examples]
+    epochs: int
     diverged: int
 
 
-def look(
-    model: Ensemble, validation: tuple[Any, Array], sizes: tuple[int, ...], tau: int, noise_std: float | None
-) -> Seen:
-    """Predicts the validation split and scores all sub-ensembles."""
-    x, y = validation
-    predictions = model.predict(x, batch_size=min(len(y), 256), verbose=0)
-    diverged = int(model.diverged.sum())
-    if diverged:
-        blocks = len(y) // scoring.block_length(tau)
-        values = np.full((2, len(sizes), blocks), math.inf)
-        influence = np.zeros((2, len(sizes), 2, model.num_members))
-        return Seen(values, influence, np.zeros((len(y), model.num_members)), None, diverged)
+def read(model: Ensemble, predictions: Array, y: Array, noise_std: float | None = None) -> tuple[Floats, Floats | None]:
+    """Returns likelihoods `[examples, members]` of targets, and the label noise `[examples]` that members see."""
     if noise_std is not None:
-        likelihood, noise = _gaussian_likelihood(predictions, y, noise_std), None
-    else:
-        logits = np.asarray(outputs.class_logits(model.kind, tf.convert_to_tensor(predictions)))
-        labels = np.asarray(outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1]))
-        likelihood, noise = metrics.member_log_likelihood(logits, labels), metrics.uncertainty(logits).aleatoric
-    return Seen(*scoring.score_members(likelihood, sizes, tau), likelihood, noise, diverged)
+        return _gaussian_likelihood(predictions, y, noise_std), None
+    logits = np.asarray(outputs.class_logits(model.kind, tf.convert_to_tensor(predictions)))
+    labels = np.asarray(outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1]))
+    return metrics.member_log_likelihood(logits, labels), metrics.uncertainty(logits).aleatoric
+
+
+def look(trained: Trained, num_judging: int, num_members: int, sizes: tuple[int, ...], tau: int) -> Seen:
+    """Scores all sub-ensembles of a candidate."""
+    if trained.likelihood is None:
+        values = np.full((2, len(sizes), num_judging // scoring.block_length(tau)), math.inf)
+        influence = np.zeros((2, len(sizes), 2, num_members))
+        return Seen(values, influence, np.zeros((num_judging, num_members)), None, 0, trained.diverged)
+    scored = scoring.score_members(trained.likelihood, sizes, tau)
+    return Seen(*scored, trained.likelihood, trained.noise, trained.epochs, 0)
 
 
 def _gaussian_likelihood(predictions: Array, y: Array, noise_std: float) -> Floats:
@@ -118,11 +118,20 @@ def table(
     """Yields a row per candidate."""
     for arm, scale, size in np.ndindex(len(arms), len(scales), len(sizes)):
         one, at = seen[arm * len(scales) + scale], Choice(arm, scale, size)
-        numbers = dict.fromkeys(_NUMBERS, math.nan)
+        numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, math.nan)
         if scores.usable[arm, scale]:
-            for metric, name in ((DYADIC, "dyadic"), (JOINT, "joint")):
+            for metric, metric_name in ((DYADIC, "dyadic"), (JOINT, "joint")):
                 own, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
-                numbers |= {f"{name}_nll": own.value, f"{name}_error": own.error}
-                numbers |= {f"{name}_behind": behind.value, f"{name}_behind_error": behind.error}
+                numbers |= {f"{metric_name}_nll": own.value, f"{metric_name}_error": own.error}
+                numbers |= {f"{metric_name}_behind": behind.value, f"{metric_name}_behind_error": behind.error}
             numbers["marginal_nll"] = float(-formulas.log_mean_exp(one.likelihood).mean())
-        yield Row(scales[scale], text.bootstrap_name(arms[arm]), sizes[size], **numbers, diverged=one.diverged)
+        name = text.bootstrap_name(arms[arm])
+        yield Row(scales[scale], name, sizes[size], epochs=one.epochs, diverged=one.diverged, **numbers)
+
+
+def compare(scores: Scores, arm: int) -> Comparison | None:
+    """Compares the best of the others with the plain ensemble; None if there is no other, or the plain one diverged."""
+    if not scores.usable[0, 0] or not scores.others(arm).any():
+        return None
+    joint, dyadic = (scoring.gain(scores, arm, metric) for metric in (JOINT, DYADIC))
+    return Comparison(scoring.beats_plain(joint, dyadic), joint, dyadic)

@@ -18,31 +18,59 @@ def describe(advice: Advice) -> str:
     prior = f"tfe.PriorFunction(build_prior, scale={advice.prior_scale:g})" if advice.prior_scale else "None"
     bootstrap = "None" if advice.bootstrap is None else f"tfe.{advice.bootstrap!r}"
     chosen, largest = advice.recommended, max(row.num_members for row in advice.table)
-    shown = [row for row in advice.table if row.num_members == largest]
-    same = [
+    shown = [
         row
         for row in advice.table
-        if (row.prior_scale, row.bootstrap) == (chosen.prior_scale, chosen.bootstrap) and row not in shown
+        if (row.num_members == 1 and row.baseline)
+        or row.num_members == largest
+        or (row.prior_scale, row.bootstrap) == (chosen.prior_scale, chosen.bootstrap)
     ]
+    shown.sort(key=lambda row: (not row.baseline, row.num_members))
     return "\n".join(
         [
+            *(f"warning: {warning}" for warning in advice.warnings),
             f"tfe.Ensemble(build_member, num_members={advice.num_members}, prior={prior}, bootstrap={bootstrap})",
-            f"  prior scale {advice.prior_scale:g}: {_sureness(advice.confidence.prior_scale)}",
+            f"    .fit(x, y, epochs={advice.epochs})",
+            *(f"  {line}" for line in _about_baselines(advice)),
+            f"  prior scale {advice.prior_scale:g}: {_about_scale(advice)}",
             f"  {advice.num_members} members: {_sureness(advice.confidence.num_members)}",
             *(f"  {line}" for line in _about_bootstrap(advice.diagnosis)),
             f"  joint NLL of {advice.tau} labels {advice.joint_nll}",
             f"  dyadic NLL {advice.dyadic_nll}",
-            f"  both chosen on one half of {advice.num_validation} validation examples and judged on the other",
+            f"  {advice.split}",
+            f"  {advice.num_validation} examples judge; what one half of them chooses is judged by the other",
             *(f"  note: {note}" for note in advice.notes),
             "",
-            f"{'prior scale':>11}  {'bootstrap':<16}  {'members':>7}  {'joint NLL':>15}  {'dyadic NLL':>15}",
-            *(_line(row, chosen) for row in [*same, *shown]),
+            f"{'prior scale':>11}  {'bootstrap':<16}  {'members':>7}  {'epochs':>6}  {'joint NLL':>15}"
+            f"  {'dyadic NLL':>15}",
+            *(_line(row, chosen) for row in shown),
         ]
     )
 
 
-def notes(scores: Scores, choice: Choice, scales: Sequence[float], sizes: Sequence[int]) -> Iterator[str]:
-    """Yields what to try next."""
+def _about_baselines(advice: Advice) -> Iterator[str]:
+    """Yields whether anything beats a plain ensemble, and by how much the advice beats a single model."""
+    versus, largest = advice.against_plain, max(row.num_members for row in advice.table)
+    if versus is None:
+        yield "not compared with a plain ensemble: there is no other, or it diverged"
+    else:
+        said = str(versus) if versus.beaten else f"{versus} (no prior, no bootstrap)".upper()
+        yield f"{said}; best other minus plain, {largest} members each:"
+        yield f"  joint NLL {versus.joint}"
+        yield f"  dyadic NLL {versus.dyadic}"
+    if advice.against_single is None:
+        return
+    if advice.num_members == 1:
+        yield "and more members are not shown to beat a single model"
+    yield f"joint NLL of the advice minus a single model's {advice.against_single}"
+
+
+def notes(
+    scores: Scores, choice: Choice, scales: Sequence[float], sizes: Sequence[int], unfinished: bool
+) -> Iterator[str]:
+    """Yields what to try next; `unfinished` says that the last epoch was the best."""
+    if unfinished:
+        yield "the last epoch was the best: try more epochs or a higher learning rate"
     if choice.scale == len(scales) - 1 and len(scales) > 1:
         yield f"{scales[-1]:g} is the largest prior scale tried: try larger ones"
     largest = Choice(choice.arm, choice.scale, len(sizes) - 1)
@@ -81,9 +109,15 @@ def _about_bootstrap(diagnosis: BootstrapDiagnosis) -> Iterator[str]:
 def _line(row: Row, chosen: Row) -> str:
     joint = f"{row.joint_nll:.3f} ± {row.joint_error:.3f}" if not row.diverged else "diverged"
     dyadic = f"{row.dyadic_nll:.3f} ± {row.dyadic_error:.3f}" if not row.diverged else ""
-    mark = "  recommended" if row is chosen else ""
-    line = f"{row.prior_scale:>11g}  {row.bootstrap:<16}  {row.num_members:>7}  {joint:>15}  {dyadic:>15}{mark}"
-    return line.rstrip()
+    marks = ", ".join(mark for mark in (row.baseline, "recommended" if row is chosen else "") if mark)
+    start = f"{row.prior_scale:>11g}  {row.bootstrap:<16}  {row.num_members:>7}  {row.epochs:>6}"
+    return f"{start}  {joint:>15}  {dyadic:>15}  {marks}".rstrip()
+
+
+def _about_scale(advice: Advice) -> str:
+    if advice.against_plain is None or advice.against_plain.beaten:
+        return _sureness(advice.confidence.prior_scale)
+    return f"the default, best in {advice.confidence.prior_scale:.0%} of resamples"
 
 
 def _sureness(share: float) -> str:

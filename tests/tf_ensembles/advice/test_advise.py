@@ -12,7 +12,9 @@ import pytest
 import tf_ensembles as tfe
 from tf_ensembles.advice import advise as advisor
 from tf_ensembles.advice import scores as advisor_scores
+from tf_ensembles.advice import splits
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice
+from tf_ensembles.advice.seen import compare
 
 TAU = 10
 
@@ -102,23 +104,59 @@ def make_scores(joint, dyadic, noise=0.1, seed=0, blocks=40, members=8):
     )
 
 
-def test_the_dyadic_nll_decides_only_among_scales_with_a_good_joint_nll():
-    scores = make_scores([[[9.0], [5.0], [5.001], [8.0]]], [[[6.0], [4.0], [3.0], [1.0]]])
+def test_the_scale_with_the_lowest_joint_nll_is_the_best():
+    scores = make_scores([[[9.0], [5.001], [5.0], [8.0]]], [[[6.0], [3.0], [4.0], [1.0]]])
     assert advisor_scores.best_scale(scores, 0, scores.means()) == 2
 
 
 def test_the_smallest_size_that_is_as_good():
     # The error of a difference of two means of 40 blocks is about 0.1 * sqrt(2 / 40) = 0.022.
     scores = make_scores([[[9.0, 5.01, 5.0]]], [[[4.0, 3.01, 3.0]]])
-    assert advisor_scores.choose(scores, 0, scores.means()) == Choice(0, 0, 1)
+    assert advisor_scores.choose_size(scores, 0, 0, scores.means()) == Choice(0, 0, 1)
     scores = make_scores([[[9.0, 5.01, 5.0]]], [[[4.0, 3.2, 3.0]]])
-    assert advisor_scores.choose(scores, 0, scores.means()) == Choice(0, 0, 2)
+    assert advisor_scores.choose_size(scores, 0, 0, scores.means()) == Choice(0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("joint", "dyadic", "beaten"),
+    [
+        (-1.0, 0.5, True),  # Shown by the joint NLL.
+        (-0.01, -1.0, True),  # Shown by the dyadic NLL, and the joint NLL agrees.
+        (0.01, -1.0, False),  # The dyadic NLL alone may only see label noise.
+        (-0.01, -0.01, False),  # Nothing shown.
+        (1.0, 1.0, False),
+    ],
+)
+def test_the_plain_ensemble_is_taken_unless_it_is_shown_to_be_beaten(joint, dyadic, beaten):
+    # The error of a difference is about 0.022, and its interval 0.044 to each side.
+    scores = make_scores([[[5.0], [5.0 + joint]]], [[[3.0], [3.0 + dyadic]]])
+    comparison = compare(scores, 0)
+    assert comparison.joint.value == pytest.approx(joint, abs=1e-9)
+    assert comparison.joint.error == pytest.approx(0.1 * math.sqrt(2 / 40), rel=0.35)
+    assert comparison.beaten == beaten
+    assert advisor_scores.make_rule(scores, 0, comparison.beaten)(scores.means()) == Choice(0, int(beaten), 0)
+
+
+def test_the_best_of_many_that_are_alike_rarely_beats_the_plain_ensemble():
+    """At 2.5% a side for each of two metrics, 5 of 100 is expected at most; more than 12 has a chance below 0.1%."""
+    beaten = 0
+    for seed in range(100):
+        values = 5.0 + np.random.default_rng(seed).normal(size=(2, 1, 20, 1, 40))
+        scores = advisor_scores.Scores(values, np.zeros((2, 1, 20, 1, 2, 8)), np.ones((1, 20), bool))
+        beaten += compare(scores, 0).beaten
+    assert beaten <= 12
+
+
+def test_without_a_baseline_there_is_no_comparison():
+    scores = make_scores([[[1.0], [5.0]]], [[[1.0], [5.0]]])
+    assert compare(dataclasses.replace(scores, usable=np.array([[False, True]])), 0) is None
+    assert compare(make_scores([[[1.0]]], [[[1.0]]]), 0) is None
 
 
 def test_a_diverged_configuration_is_never_chosen():
     scores = make_scores([[[1.0], [5.0]]], [[[1.0], [5.0]]])
     scores = dataclasses.replace(scores, usable=np.array([[False, True]]))
-    assert advisor_scores.choose(scores, 0, scores.means()).scale == 1
+    assert advisor_scores.make_rule(scores, 0, None)(scores.means()).scale == 1
     assert advisor_scores.agreement(scores, Choice(0, 1, 0), 20, seed=0) == (1.0, 1.0)
 
 
@@ -129,8 +167,8 @@ def test_what_noise_chose_is_judged_by_other_examples():
         rng = np.random.default_rng(seed)
         values = 5.0 + rng.normal(size=(2, 1, 20, 1, 40))
         scores = advisor_scores.Scores(values, np.zeros((2, 1, 20, 1, 2, 8)), np.ones((1, 20), bool))
-        flattered.append(scores.means()[DYADIC].min() - 5.0)
-        judged.append(advisor_scores.cross_fitted(scores, 0, DYADIC).value - 5.0)
+        flattered.append(scores.means()[JOINT].min() - 5.0)
+        judged.append(advisor_scores.crossed(scores, JOINT, advisor_scores.make_rule(scores, 0, None)).value - 5.0)
     error = 1.0 / math.sqrt(40 * 30)
     assert np.mean(flattered) < -6 * error
     assert abs(np.mean(judged)) < 4 * error
@@ -157,7 +195,14 @@ def test_agreement_tells_a_clear_choice_from_a_toss_up():
 PROBLEM = tfe.testbed.make_problem(input_dim=10, data_ratio=10, temperature=0.5, seed=0)
 TEST_X = np.random.default_rng(1).normal(size=(600, 10)).astype(np.float32)
 TEST_Y = PROBLEM.environment.draw_labels(TEST_X, np.random.default_rng(2))
-TRAINING = {"epochs": 80, "batch_size": 100, "optimizer": keras.optimizers.Adam(0.01), "progress": False}
+# Without early stopping, so that the ensembles whose KL is measured are those that were judged.
+TRAINING = {
+    "early_stopping": False,
+    "epochs": 80,
+    "batch_size": 100,
+    "optimizer": keras.optimizers.Adam(0.01),
+    "progress": False,
+}
 
 
 def build():
@@ -238,6 +283,8 @@ def test_the_right_prior_scale_is_advised_where_labels_are_noisy():
 def test_the_table_holds_every_candidate_and_marks_the_recommended_one(advised):
     advice, _ = advised
     assert len(advice.table) == 2 * 2 * 5
+    names = [row.baseline for row in advice.table]
+    assert (names.count("single model"), names.count("plain ensemble")) == (1, 4)
     assert {row.num_members for row in advice.table} == {1, 2, 3, 5, 10}
     chosen = advice.recommended
     assert (chosen.prior_scale, chosen.num_members) == (advice.prior_scale, advice.num_members)
@@ -253,6 +300,10 @@ def test_advice_can_be_read(advised):
     assert f"prior scale {advice.prior_scale:g}: " in text
     assert "bootstrap Bernoulli(p=0.5): " in text
     assert text.count("recommended") == 1
+    assert f"epochs={advice.epochs}" in text
+    assert text.count("single model\n") == 1
+    assert "plain ensemble" in text
+    assert f"joint NLL {advice.against_plain.joint}" in text
 
 
 def test_advice_can_be_drawn(advised, tmp_path):
@@ -266,13 +317,15 @@ def test_advice_can_be_drawn(advised, tmp_path):
 def test_a_bootstrap_that_changes_nothing_shows_no_difference():
     """Bernoulli(1) gives every weight 1: both arms are the same training."""
     x, y = np.tile(TEST_X, (2, 1)), np.tile(TEST_Y, 2)
+    # The only other candidate is the plain ensemble itself, which does not beat itself.
     advice = tfe.advise(
-        build, x, y, prior_scales=(1,), num_members=2, bootstrap=tfe.Bernoulli(1.0), **(TRAINING | {"epochs": 1})
+        build, x, y, prior_scales=(0,), num_members=2, bootstrap=tfe.Bernoulli(1.0), folds=1, **TRAINING | {"epochs": 1}
     )
     assert advice.diagnosis.verdict == "no difference shown"
     assert advice.diagnosis.difference.value == pytest.approx(0.0, abs=1e-6)
     assert advice.bootstrap is None
     assert advice.num_validation == 240
+    assert advice.against_plain.beaten is False
 
 
 def test_regression_by_its_gaussian_noise():
@@ -302,6 +355,36 @@ def test_regression_by_its_gaussian_noise():
     assert advice.recommended.marginal_nll == pytest.approx(0.726, abs=4 * 0.065)
     assert advice.diagnosis.verdict == "not tried"
     assert advice.diagnosis.noise is None
+    assert advice.against_plain is None  # There is nothing but the plain ensemble.
+    assert advice.prior_scale == 0.0
+    assert advice.warnings == ()
+
+
+def test_unscaled_data_are_said_at_once_and_in_the_advice(advised):
+    examples = splits.Examples(300.0 * TEST_X, 152.0 + 77.0 * TEST_X[:, 0], np.arange(len(TEST_X)))
+    with pytest.warns(UserWarning, match="advise: .* not scaled") as caught:
+        found = advisor._wrong_scales(build, examples, regression=True)
+    assert len(caught) == len(found) == 2
+    text = str(dataclasses.replace(advised[0], warnings=found))
+    assert "warning: inputs are not scaled: 10 of 10 features" in text
+    assert "warning: targets are not scaled: mean 1" in text
+
+
+def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
+    plain = next(row for row in advised[0].table if row.baseline and row.num_members == 10)
+    difference = advisor_scores.Estimate(-0.1, 0.2)
+    advice = dataclasses.replace(
+        advised[0],
+        prior_scale=plain.prior_scale,
+        bootstrap=None,
+        num_members=10,
+        against_plain=advisor.Comparison(False, difference, difference),
+    )
+    text = str(advice)
+    assert "NOTHING TRIED IS SHOWN TO BEAT A PLAIN ENSEMBLE" in text
+    assert "joint NLL -0.1 (95% interval -0.492 to 0.292)" in text
+    assert "plain ensemble, recommended" in text
+    assert advice.plot(tmp_path / "plain.svg").exists()
 
 
 def fail(match, *args, **kwargs):
@@ -322,7 +405,8 @@ def test_what_users_get_wrong():
     fail("noise_std for a regression only", noise_std=1.0)
     fail("noise_std > 0", loss="mse", noise_std=-1.0)
     fail("validation_split between 0 and 1", validation_split=1.5)
-    fail("at least 100 validation examples for tau=10", validation_split=0.1)
+    fail("at least 100 examples that judge for tau=10", validation_split=0.1, folds=1)
+    fail("folds=None, 1, or 3 or more", folds=2)
     fail("validation_data=\\(x, y\\)", validation_data=TEST_X)
     fail("as many targets as inputs, 600", build, TEST_X, TEST_Y[:-1])
     fail("finite features", build, np.where(TEST_X > 1, np.nan, TEST_X), TEST_Y)
