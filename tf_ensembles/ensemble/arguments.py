@@ -8,6 +8,9 @@ from typing import Any
 import keras
 
 from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.ensemble.building import Given
+from tf_ensembles.ensemble.separate import SeparateMembers
+from tf_ensembles.ensemble.stack import Members
 from tf_ensembles.prior import PriorFunction
 
 NOT_BUILT = (
@@ -36,17 +39,27 @@ def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: A
 
 
 def write(
-    member: keras.Model, prior: tuple[keras.Model, float] | None, bootstrap: Any, built_on: Any
+    members: Members, priors: Members | None, scale: float | None, bootstrap: Any, built_on: Any
 ) -> dict[str, Any]:
     """Returns the part of `get_config` that `read` turns back into arguments."""
     serialize = keras.saving.serialize_keras_object
-    return {
-        "member": serialize(member),
-        "prior": prior and serialize(prior[0]),
-        "prior_scale": prior and prior[1],
+    config = {
+        "member": _write_models(members),
+        "prior": priors and _write_models(priors),
+        "prior_scale": priors and scale,
         "bootstrap": bootstrap and serialize(bootstrap),
         "built_on": built_on,
     }
+    reasons = {part.name: part.reason for part in (members, priors) if isinstance(part, SeparateMembers)}
+    return {**config, "check": reasons} if reasons else config
+
+
+def _write_models(members: Members) -> Any:
+    """Returns the configuration of one model, or the list of all where each has its own graph."""
+    serialize = keras.saving.serialize_keras_object
+    if isinstance(members, SeparateMembers):
+        return [serialize(model) for model in members.models]
+    return serialize(members.template)
 
 
 def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], Any]:
@@ -59,7 +72,12 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
         # A copy, because Keras empties the configuration that it reads.
         return keras.saving.deserialize_keras_object(copy.deepcopy(part), custom_objects=custom_objects)
 
-    arguments["build_member"] = lambda: revive(member)
-    arguments["prior"] = PriorFunction(lambda: revive(prior), scale) if prior else None
+    def builder(part: Any) -> Given:
+        parts = part if isinstance(part, list) else [part] * arguments["num_members"]
+        return Given([lambda own=own: revive(own) for own in parts])
+
+    arguments["build_member"] = builder(member)
+    arguments["prior"] = PriorFunction(builder(prior), scale) if prior else None
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
+    arguments.setdefault("check", False)  # It was checked when it was made.
     return arguments, built_on

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble import keras_private, updates
 
 
 class MemberMonitor(keras.callbacks.Callback):
@@ -113,7 +113,7 @@ class MemberEarlyStopping(keras.callbacks.Callback):
         members = self.model.num_members
         self._best = np.full(members, np.inf)
         self._waited = np.zeros(members, int)
-        self._best_weights: list[Any] = []
+        self._best_weights: updates.Snapshot | None = None
         self.stopped_epoch = np.full(members, -1)  # the epoch in which each member stopped, -1: it did not
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -125,26 +125,15 @@ class MemberEarlyStopping(keras.callbacks.Callback):
         improved = running & (losses < self._best - self._min_delta)
         self._best = np.where(improved, losses, self._best)
         self._waited = np.where(improved, 0, self._waited + running)
-        if self._restore:
-            self._keep_best(improved)
+        if self._restore and self._best_weights is None:
+            self._best_weights = updates.Snapshot(self.model.owned_variables)
+        if self._best_weights is not None:
+            self._best_weights.keep(improved)
         stopping = np.flatnonzero(running & (self._waited > self._patience))
         if stopping.size:
             self.stopped_epoch[stopping] = epoch
-            if self._restore:
-                self._put_back(stopping)
+            if self._best_weights is not None:
+                self._best_weights.put_back(stopping)
             self.model.freeze_members(stopping)
         if self.model.frozen.all():
             self.model.stop_training = True
-
-    def _keep_best(self, improved: Any) -> None:
-        current = [np.asarray(v) for v in self.model.stacked_variables]
-        if not self._best_weights:
-            self._best_weights = current
-        for best, now in zip(self._best_weights, current, strict=True):
-            best[improved] = now[improved]
-
-    def _put_back(self, members: Any) -> None:
-        for variable, best in zip(self.model.stacked_variables, self._best_weights, strict=True):
-            value = np.array(variable)
-            value[members] = best[members]
-            variable.assign(value)

@@ -64,14 +64,18 @@ def is_vectorizable(model: keras.Model) -> bool:
 
 def is_graph(model: keras.Model) -> bool:
     """Whether the model is a graph of layers that can be run one by one: Sequential or Functional, without masks."""
+    return has_graph(model) and not any(
+        _makes_masks(layer) or layer.activity_regularizer for layer in keras_private.all_layers(model)
+    )
+
+
+def has_graph(model: keras.Model) -> bool:
+    """Whether the model is Sequential or Functional and built."""
     if type(model) is keras.Sequential:
-        graph = keras_private.graph_of(model)
-        return graph is not None and is_graph(graph)
+        return keras_private.graph_of(model) is not None
     functional = keras_private.functional_class()
     # A subclass may have been made by functional construction and yet have a `call` of its own.
-    if not isinstance(model, functional) or type(model).call is not functional.call:
-        return False
-    return not any(_makes_masks(layer) or layer.activity_regularizer for layer in keras_private.all_layers(model))
+    return isinstance(model, functional) and type(model).call is functional.call
 
 
 def _makes_masks(layer: keras.layers.Layer) -> bool:

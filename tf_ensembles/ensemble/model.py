@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, data, keras_private, outputs, stack, updates
+from tf_ensembles.ensemble import arguments, building, data, keras_private, outputs, stack, updates
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble.layer_rules import Hidden
 from tf_ensembles.ensemble.outputs import Kind
@@ -42,6 +42,7 @@ class Ensemble(keras.Model):
         seed: decides initial weights, priors and bootstrap weights.
         outputs: what a member returns: `"logits"`, `"binary_logits"`, `"probabilities"` or `"values"`. `"auto"` reads
             it from the loss at `compile`.
+        check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Ensemble(keras.Model):
         l2: float = 0.0,
         seed: int = 0,
         outputs: str = "auto",
+        check: Any = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -60,20 +62,22 @@ class Ensemble(keras.Model):
         self.num_members, self.prior, self.bootstrap = num_members, prior, bootstrap
         self.l2, self.seed, self._outputs_argument = float(l2), seed, outputs
         self.kind = Kind.LOGITS if outputs == "auto" else Kind.parse(outputs)
-        self.members: stack.MemberStack | None = None
-        self.priors: stack.MemberStack | None = None
+        self.members: stack.Members | None = None
+        self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
         self._frozen = updates.Marks(self, num_members, "frozen")
         self._diverged = updates.Marks(self, num_members, "diverged")
         self._auto_jit = True
         self._update: Hidden | None = None
         self._built_on: Any = None
-        # Models wait here until they are stacked: those without inputs of their own, until the first data.
-        models = stack.build_models(build_member, num_members, seed, "build_member")
-        priors = stack.build_models(prior.build, num_members, stack.prior_seed(seed), "build_prior") if prior else []
-        self._models, self._prior_models = Hidden(models), Hidden(priors)
-        if stack.have_known_outputs([*models, *priors]):
-            self._stack_models()
+        # What a saved file says: {"members": why they run separately}.
+        self._check = Hidden(check)
+        drafts = [building.Draft(build_member, num_members, seed, "build_member")]
+        if prior is not None:
+            drafts.append(building.Draft(prior.build, num_members, building.prior_seed(seed), "build_prior"))
+        self._drafts = Hidden(drafts)
+        if all(draft.has_known_outputs for draft in drafts):
+            self._stack_models(None)
 
     # Building: the variables of all members become stacked ones.
 
@@ -82,17 +86,16 @@ class Ensemble(keras.Model):
 
     def _build_on(self, sample: Any) -> None:
         """Builds models that were returned unbuilt, by a batch of one example."""
-        stack.build_on(self._models.value, sample, self.seed)
-        stack.build_on(self._prior_models.value, sample, stack.prior_seed(self.seed))
+        for draft in self._drafts.value:
+            draft.build_on(sample)
         self._built_on = stack.built_on(sample)
-        self._stack_models()
+        self._stack_models(sample)
 
-    def _stack_models(self) -> None:
-        shared = {"num_members": self.num_members, "dtype": self.dtype_policy}
-        self.members = stack.MemberStack(self._models.value, name="members", **shared)
-        if self.prior is not None:
-            self.priors = stack.MemberStack(self._prior_models.value, trainable=False, name="priors", **shared)
-        self._models, self._prior_models = Hidden([]), Hidden([])
+    def _stack_models(self, sample: Any) -> None:
+        options = {"sample": sample, "num_members": self.num_members, "dtype": self.dtype_policy}
+        self.members, *priors = building.assemble_all(self._drafts.value, self._check.value, **options)
+        self.priors = priors[0] if priors else None
+        self._drafts = Hidden([])
         self.supports_jit = self.members.supports_jit and (self.priors is None or self.priors.supports_jit)
         self.built = True
         self._num_outputs = stack.num_outputs(self.members, self.priors, self._built_on)
@@ -104,7 +107,7 @@ class Ensemble(keras.Model):
             if self.compiled and self._auto_jit:
                 self.jit_compile = self._resolve_auto_jit_compile()
 
-    def _built_members(self) -> stack.MemberStack:
+    def _built_members(self) -> stack.Members:
         if self.members is None:
             raise ValueError(
                 "Expected an ensemble that has seen data, or members that start with keras.Input. "
@@ -133,10 +136,14 @@ class Ensemble(keras.Model):
         return np.asarray(self._member_mean.result())
 
     @property
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """The members' variables without their priors', each with the member whose it is; None: `[members, ...]`."""
+        return self._built_members().owned_variables()
+
+    @property
     def stacked_variables(self) -> list[keras.Variable]:
-        """The members' variables, each `[members, ...]`, without their priors'."""
-        variables = self._built_members().variables
-        return [v for v in variables if v.shape[:1] == (self.num_members,) and "seed_state" not in v.name]
+        """Those of the members' variables that hold all members, each `[members, ...]`; none if members run apart."""
+        return [variable for variable, owner in self.owned_variables if owner is None]
 
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure that the members take."""
@@ -201,7 +208,9 @@ class Ensemble(keras.Model):
     def _make_update(self) -> updates.MemberwiseUpdate:
         if self._update is None:
             with self.distribute_strategy.scope():
-                update = updates.MemberwiseUpdate(self.optimizer, self.trainable_variables, self.num_members)
+                owners = {id(variable): owner for variable, owner in self.owned_variables}
+                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
+                update = updates.MemberwiseUpdate(self.optimizer, owned, self.num_members)
             self._update = Hidden(update)
         return self._update.value
 
@@ -252,7 +261,7 @@ class Ensemble(keras.Model):
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
-        with updates.frozen_members_kept(self.stacked_variables, self._frozen.in_step()):
+        with updates.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
                 losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
@@ -391,10 +400,10 @@ class Ensemble(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Returns the architecture of a member and of a prior, and the other arguments."""
         own = {key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")}
-        prior = None if self.priors is None or self.prior is None else (self.priors.template, self.prior.scale)
         given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
-        member = self._built_members().template
-        return {**own, **arguments.write(member, prior, self.bootstrap, self._built_on), **given}
+        scale = self.prior.scale if self.prior is not None else None
+        written = arguments.write(self._built_members(), self.priors, scale, self.bootstrap, self._built_on)
+        return {**own, **written, **given}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:

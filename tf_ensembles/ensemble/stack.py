@@ -6,80 +6,19 @@ input, is `[batch, ...]` until the first layer that has weights. `Stacked` marks
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import draws
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private, layer_rules
 from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
-
-# Building models.
-
-
-@contextlib.contextmanager
-def seeded(seed: int, member: int) -> Iterator[None]:
-    """Makes everything that Keras draws while a member is built a function of (seed, member); restores all state.
-
-    Keras 3 seeds its initializers and dropout layers from Python's `random`; user code may draw from NumPy's.
-    """
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    entropy = np.random.SeedSequence([seed & (2**64 - 1), member]).generate_state(2)
-    random.seed(int(entropy[0]))
-    np.random.seed(entropy[1])  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-
-
-def build_models(build: Callable[[], keras.Model], num_members: int, seed: int, what: str) -> list[keras.Model]:
-    """Calls the user's builder once per member and checks that it returns a new Keras model each time."""
-    models: list[keras.Model] = []
-    owners: dict[int, int] = {}
-    for member in range(num_members):
-        with seeded(seed, member):
-            model = build()
-        if not isinstance(model, keras.Model):
-            raise ValueError(f"Expected {what} to return a keras.Model (Keras 3). Received: {type(model)}")
-        for part in (model, *model.variables):
-            first = owners.setdefault(id(part), member)
-            if first != member:
-                raise ValueError(
-                    f"Expected {what} to return a new model with its own variables at every call. "
-                    f"Received: the same {type(part).__name__} for members {first} and {member}"
-                )
-        models.append(model)
-    return models
-
-
-def build_on(models: Sequence[keras.Model], sample: Any, seed: int) -> None:
-    """Creates the variables of models that were returned unbuilt, by calling each on a sample of the data."""
-    for member, model in enumerate(models):
-        if not model.built:
-            with seeded(seed, member):
-                model(sample)
-
-
-def have_known_outputs(models: Sequence[keras.Model]) -> bool:
-    """Whether all models have their variables and an output shape already, without having seen data."""
-    return all(model.built and hasattr(model, "output_shape") for model in models)
-
-
-def prior_seed(seed: int) -> int:
-    """Returns the seed that priors are built with, so that they do not repeat the draws that start the members."""
-    return draws.key(seed, draws.Purpose.PRIOR)
-
 
 # Stacking them.
 
@@ -95,7 +34,49 @@ class _PerMember:
         return tf.stack([self._constraint(value) for value in values])
 
 
-class MemberStack(keras.layers.Layer):
+class Members(keras.layers.Layer):
+    """What all ways to run M members share.
+
+    Args:
+        num_members: M.
+        trainable: False for a prior: nothing in it is ever trained or updated.
+    """
+
+    looped: tuple[str, ...]  # the parts that run once per member
+    supports_jit: bool  # whether XLA makes it faster
+
+    def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
+        super().__init__(trainable=trainable, **kwargs)
+        self.num_members, self._is_prior = num_members, not trainable
+
+    @property
+    def trainable(self) -> bool:
+        """Whether members are trained; a prior never is."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
+
+    @property
+    def template(self) -> keras.Model:
+        """The first member's model."""
+        raise AttributeError
+
+    def build(self, *args: Any) -> None:
+        """Does nothing: all variables exist since construction."""
+        self.built = True
+
+    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        raise AttributeError
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        """Returns outputs `[members, batch, outputs]`."""
+        return self.run(inputs, training)[0]
+
+
+class MemberStack(Members):
     """Runs M models of one architecture: inputs `[batch, ...]` to outputs `[members, batch, outputs]`.
 
     Args:
@@ -107,8 +88,7 @@ class MemberStack(keras.layers.Layer):
     """
 
     def __init__(self, models: Sequence[keras.Model], num_members: int, trainable: bool = True, **kwargs: Any) -> None:
-        super().__init__(trainable=trainable, **kwargs)
-        self.num_members = num_members
+        super().__init__(num_members, trainable, **kwargs)
         # Hidden in a holder: Keras would otherwise track the template's own variables as ours.
         self._hidden = Hidden(models[0])
         self._stacked: Hidden = Hidden(self._stack(models, trainable))
@@ -152,10 +132,6 @@ class MemberStack(keras.layers.Layer):
             )
         return stacked
 
-    def build(self, *args: Any) -> None:
-        """Does nothing: all variables exist since construction."""
-        self.built = True
-
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
         runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable)
@@ -168,9 +144,9 @@ class MemberStack(keras.layers.Layer):
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        """Returns outputs `[members, batch, outputs]`."""
-        return self.run(inputs, training)[0]
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """Returns the variables that hold members, each with None: it has a row for each of them."""
+        return [(variable, None) for variable in self._stacked.value.values()]
 
     def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
         """Returns one member's variables, in the order of the template's `variables`."""
@@ -198,7 +174,7 @@ class _Constant(keras.initializers.Initializer):
 # Running members and priors.
 
 
-def execution(members: MemberStack | None, priors: MemberStack | None) -> str:
+def execution(members: Members | None, priors: Members | None) -> str:
     """Returns how members run: `"vectorized"`, or what is looped over members."""
     if members is None:
         return "not built"
@@ -206,7 +182,7 @@ def execution(members: MemberStack | None, priors: MemberStack | None) -> str:
     return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
 
 
-def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, known: Any) -> tf.Tensor:
+def add_prior(result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any) -> tf.Tensor:
     """Returns members' outputs `[members, batch, outputs]` with their scaled priors' added.
 
     Args:
@@ -219,12 +195,12 @@ def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, know
     return result + scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
 
 
-def prior_outputs(priors: MemberStack, x: Any) -> tf.Tensor:
+def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
     """Returns the unscaled priors `[members, batch, outputs]`."""
     return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
 
 
-def cached_prior(priors: MemberStack | None, x: Any, length: int, num_outputs: int) -> Array | None:
+def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) -> Array | None:
     """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
     if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
         return None
@@ -256,7 +232,7 @@ def zeros(built_on: Any) -> Any:
     return _map_built_on(lambda shape, dtype: tf.zeros([1, *shape], dtype), built_on)
 
 
-def input_specs(members: MemberStack, built_on: Any) -> Any:
+def input_specs(members: Members, built_on: Any) -> Any:
     """Returns the shape, batch first, and dtype of each input, in the structure that the members take."""
     if built_on is not None:
         return _map_built_on(lambda shape, dtype: ((None, *shape), dtype), built_on)
@@ -265,7 +241,7 @@ def input_specs(members: MemberStack, built_on: Any) -> Any:
     return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
 
 
-def num_outputs(members: MemberStack, priors: MemberStack | None, built_on: Any) -> int:
+def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:
     """Returns the size of a member's output, after checks that it is `[batch, outputs]` and a prior's the same."""
     member = _output_shape(members.template, built_on)
     if len(member) != 2:

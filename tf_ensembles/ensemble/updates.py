@@ -28,69 +28,104 @@ def _inner(optimizer: Any) -> Any:
 
 
 class MemberwiseUpdate:
-    """Applies gradients of stacked variables `[members, ...]` with a Keras optimizer, member by member in effect.
+    """Applies gradients with a Keras optimizer, member by member in effect.
 
     Args:
         optimizer: any Keras optimizer.
-        variables: the stacked trainable variables.
+        owned: the trainable variables, each with the member whose it is, or None: `[members, ...]`, a row for each.
         num_members: M.
     """
 
-    def __init__(self, optimizer: Any, variables: Sequence[Any], num_members: int) -> None:
-        self._optimizer, self._variables, self._num_members = optimizer, list(variables), num_members
+    def __init__(self, optimizer: Any, owned: Sequence[tuple[Any, int | None]], num_members: int) -> None:
+        self._optimizer, self._num_members = optimizer, num_members
+        self.variables = [variable for variable, _ in owned]
+        self._owners = [member for _, member in owned]
         self._slices: list[list[Any]] = []
-        if type(_inner(optimizer)) not in _ELEMENTWISE:
+        stacked = None in self._owners
+        if stacked and type(_inner(optimizer)) not in _ELEMENTWISE:
             if getattr(_inner(optimizer), "use_ema", False):
                 name = type(_inner(optimizer)).__name__
                 raise ValueError(
                     f"Expected use_ema=False with {name}, whose updates mix numbers. Received: use_ema=True"
                 )
             self._slices = [
-                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self._variables] for m in range(num_members)
+                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self.variables] for m in range(num_members)
             ]
         if not optimizer.built:
-            optimizer.build([v for member in self._slices for v in member] if self._slices else self._variables)
+            optimizer.build([v for member in self._slices for v in member] if self._slices else self.variables)
 
     def apply(self, gradients: Sequence[Any], losses: tf.Tensor) -> None:
         """Updates the variables; `losses` `[members]` tell which members are still finite."""
+        reached = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        found, owners = [gradients[place] for place in reached], [self._owners[place] for place in reached]
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             # One member's NaN would make the loss scale drop the whole step.
             finite = tf.math.is_finite(losses)
-            gradients = [tf.where(_broadcastable(finite, g), g, tf.zeros_like(g)) for g in gradients]
-        gradients = self._clip(gradients)
+            found = [
+                tf.where(_broadcastable(_of(finite, owner), g), g, tf.zeros_like(g))
+                for g, owner in zip(map(_dense, found), owners, strict=True)
+            ]
+        found = self._clip(found, owners)
         with _without_clipping(_inner(self._optimizer)):
             if self._slices:
-                self._apply_by_slices(gradients)
+                self._apply_by_slices(found, reached)
             else:
-                self._optimizer.apply(gradients, self._variables)
+                self._optimizer.apply(found, [self.variables[place] for place in reached])
 
-    def _apply_by_slices(self, gradients: Sequence[Any]) -> None:
-        values = [tf.unstack(v.value, num=self._num_members) for v in self._variables]
+    def _apply_by_slices(self, gradients: Sequence[Any], reached: Sequence[int]) -> None:
+        variables = [self.variables[place] for place in reached]
+        slices = [[member[place] for place in reached] for member in self._slices]
+        values = [tf.unstack(v.value, num=self._num_members) for v in variables]
         parts = [tf.unstack(g, num=self._num_members) for g in gradients]
-        for m, member in enumerate(self._slices):
+        for m, member in enumerate(slices):
             for variable, value in zip(member, values, strict=True):
                 variable.assign(value[m])
         self._optimizer.apply(
             [part[m] for m in range(self._num_members) for part in parts],
-            [v for member in self._slices for v in member],
+            [v for member in slices for v in member],
         )
-        for index, variable in enumerate(self._variables):
-            variable.assign(tf.stack([member[index].value for member in self._slices]))
+        for index, variable in enumerate(variables):
+            variable.assign(tf.stack([member[index].value for member in slices]))
 
-    def _clip(self, gradients: Sequence[Any]) -> list[Any]:
+    def _clip(self, gradients: Sequence[Any], owners: Sequence[int | None]) -> list[Any]:
         """Clips by norm, each member's gradients by their own norm."""
         inner = _inner(self._optimizer)
+        if inner.global_clipnorm is None and inner.clipnorm is None:
+            return list(gradients)
         scale = 1.0
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             scale = self._optimizer.dynamic_scale.value  # The gradients are still multiplied by it.
-        squares = [tf.reduce_sum(tf.square(g), axis=list(range(1, len(g.shape)))) for g in gradients]
+        squares = [_squared_norm(g, owner is None) for g, owner in zip(gradients, owners, strict=True)]
         if inner.global_clipnorm is not None:
-            total = tf.sqrt(tf.add_n(squares))
-            return [g * _broadcastable(_factor(inner.global_clipnorm * scale, total), g) for g in gradients]
-        if inner.clipnorm is not None:
-            limit = inner.clipnorm * scale
-            return [g * _broadcastable(_factor(limit, tf.sqrt(s)), g) for g, s in zip(gradients, squares, strict=True)]
-        return list(gradients)
+            rows = [square for square, owner in zip(squares, owners, strict=True) if owner is None]
+            own = [[q for q, o in zip(squares, owners, strict=True) if o == m] for m in range(self._num_members)]
+            total = tf.stack([sum(mine, start=tf.zeros([])) for mine in own]) if any(own) else tf.zeros([])
+            factor = _factor(inner.global_clipnorm * scale, tf.sqrt(sum(rows, start=total)))
+            factors = [_of(factor, owner) for owner in owners]
+        else:
+            factors = [_factor(inner.clipnorm * scale, tf.sqrt(square)) for square in squares]
+        return [_times(g, factor) for g, factor in zip(gradients, factors, strict=True)]
+
+
+def _of(per_member: tf.Tensor, owner: int | None) -> tf.Tensor:
+    """`[members]` for a variable with a row for each, and a scalar for that of one member."""
+    return per_member if owner is None else per_member[owner]
+
+
+def _dense(gradient: Any) -> tf.Tensor:
+    return tf.convert_to_tensor(gradient)
+
+
+def _squared_norm(gradient: Any, stacked: bool) -> tf.Tensor:
+    """`[members]`, or a scalar. Rows of an embedding that a batch has more than once count one by one, as in Keras."""
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    return tf.reduce_sum(tf.square(values), axis=list(range(1, len(values.shape))) if stacked else None)
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * _broadcastable(factor, gradient)
 
 
 def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
@@ -98,8 +133,8 @@ def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
 
 
 def _broadcastable(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
-    """`[members]` in a shape that broadcasts against `[members, ...]`."""
-    return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))])
+    """`[members]` in a shape that broadcasts against `[members, ...]`; a scalar as it is."""
+    return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))]) if per_member.shape.rank else per_member
 
 
 @contextlib.contextmanager
@@ -146,15 +181,42 @@ class Marks:
 
 
 @contextlib.contextmanager
-def frozen_members_kept(variables: Sequence[Any], frozen: Array) -> Iterator[None]:
-    """Puts the frozen members' slices of the variables back, after a step, to what they were before it.
+def frozen_members_kept(owned: Sequence[tuple[Any, int | None]], frozen: Array) -> Iterator[None]:
+    """Puts the frozen members' part of the variables back, after a step, to what it was before it.
 
     Args:
-        variables: stacked variables `[members, ...]`.
+        owned: variables, each with the member whose it is, or None: `[members, ...]`.
         frozen: which members are frozen, `[members]` of bool. Without any, nothing is read or written.
     """
-    kept = list(variables) if frozen.any() else []
-    before = [tf.identity(variable.value) for variable in kept]
+    kept = [(variable, owner) for variable, owner in owned if (frozen.any() if owner is None else frozen[owner])]
+    before = [tf.identity(variable.value) for variable, _ in kept]
     yield
-    for variable, value in zip(kept, before, strict=True):
-        variable.assign(tf.where(_broadcastable(tf.constant(frozen), value), value, variable.value))
+    for (variable, owner), value in zip(kept, before, strict=True):
+        is_frozen = tf.constant(frozen if owner is None else True)
+        variable.assign(tf.where(_broadcastable(is_frozen, value), value, variable.value))
+
+
+class Snapshot:
+    """The variables of members at different times: each member's as they were when it was last kept."""
+
+    def __init__(self, owned: Sequence[tuple[Any, int | None]]) -> None:
+        self._owned = list(owned)
+        self._values = [np.array(variable) for variable, _ in self._owned]
+
+    def keep(self, members: Array) -> None:
+        """Takes the present variables of these members, `[members]` of bool."""
+        for place, (variable, owner) in enumerate(self._owned):
+            if owner is None:
+                self._values[place][members] = np.asarray(variable)[members]
+            elif members[owner]:
+                self._values[place] = np.array(variable)
+
+    def put_back(self, members: Sequence[int]) -> None:
+        """Gives these members the variables that were kept."""
+        for (variable, owner), kept in zip(self._owned, self._values, strict=True):
+            if owner is None:
+                value = np.array(variable)
+                value[members] = kept[members]
+                variable.assign(value)
+            elif owner in members:
+                variable.assign(kept)
