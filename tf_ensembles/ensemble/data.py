@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
+import zlib
 from typing import Any
 
 import numpy as np
@@ -239,6 +241,27 @@ def check_ids(ids: Any, length: int) -> Array:
     if found.shape != (length,) or not np.issubdtype(found.dtype, np.integer):
         raise ValueError(f"Expected integer ids of shape [{length}]. Received: {found.dtype} of shape {found.shape}")
     return found
+
+
+class Numbered:
+    """Knows the arrays that were numbered from 0 in the first `fit`, and warns, once, when others are."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+        self._told = False
+
+    def see(self, x: Any, length: int) -> None:
+        """Looks at the length and three rows of arrays that came without ids."""
+        rows = [0, length // 2, length - 1]
+        checksum = zlib.crc32(b"".join(np.ascontiguousarray(leaf[rows]).tobytes() for leaf in tf.nest.flatten(x)))
+        self._first = self._first or (length, checksum)
+        if self._first != (length, checksum) and not self._told:
+            self._told = True
+            warnings.warn(
+                "These are not the arrays of the first fit and have no ids: they are numbered from 0 again, so that "
+                f"each example gets the bootstrap weights of another one of that time. {_HOW_TO_ATTACH}",
+                stacklevel=4,
+            )
 
 
 def check_dataset_has_ids(dataset: Any) -> None:

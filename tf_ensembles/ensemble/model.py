@@ -9,7 +9,7 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -26,7 +26,7 @@ from tf_ensembles.prior import PriorFunction
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(keras.Model):
+class Ensemble(arguments.Settings, updates.Steps, keras.Model):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -59,17 +59,17 @@ class Ensemble(keras.Model):
     ) -> None:
         super().__init__(**kwargs)
         arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
-        self.num_members, self.prior, self.bootstrap = num_members, prior, bootstrap
-        self.l2, self.seed, self._outputs_argument = float(l2), seed, outputs
+        self._settle(prior, bootstrap, l2, seed)
+        self.num_members, self._outputs_argument = num_members, outputs
         self.kind = Kind.LOGITS if outputs == "auto" else Kind.parse(outputs)
         self.members: stack.Members | None = None
         self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
-        self._frozen = updates.Marks(self, num_members, "frozen")
-        self._diverged = updates.Marks(self, num_members, "diverged")
+        self._frozen, self._diverged = (updates.Marks(self, num_members, name) for name in ("frozen", "diverged"))
         self._auto_jit = True
         self._update: Hidden | None = None
         self._built_on: Any = None
+        self._numbered = data.Numbered()
         # What a saved file says: {"members": why they run separately}.
         self._check = Hidden(check)
         drafts = [building.Draft(build_member, num_members, seed, "build_member")]
@@ -115,20 +115,13 @@ class Ensemble(keras.Model):
             )
         return self.members
 
+    def _member_models(self) -> list[keras.Model]:
+        return self._drafts.value[0].models if self.members is None else self.members.templates
+
     @property
     def execution(self) -> str:
         """How members run: `"vectorized"`, or what is looped over members and why nothing better is known."""
         return stack.execution(self.members, self.priors)
-
-    @property
-    def frozen(self) -> Array:
-        """Which members are no longer trained, `[members]` of bool."""
-        return self._frozen.read()
-
-    @property
-    def diverged(self) -> Array:
-        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
-        return self._diverged.read()
 
     @property
     def member_losses(self) -> Array:
@@ -205,55 +198,10 @@ class Ensemble(keras.Model):
         self._member_mean = outputs.MemberMean(self.num_members)
         self._update = None
 
-    def _make_update(self) -> updates.MemberwiseUpdate:
-        if self._update is None:
-            with self.distribute_strategy.scope():
-                owners = {id(variable): owner for variable, owner in self.owned_variables}
-                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
-                update = updates.MemberwiseUpdate(self.optimizer, owned, self.num_members)
-            self._update = Hidden(update)
-        return self._update.value
-
     def _resolve_auto_jit_compile(self) -> bool:
         """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""
         # It cannot reach the variables of other replicas' devices, except on TPUs, which compile by themselves.
         return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
-
-    def _remember_marks(self) -> None:
-        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
-        self._frozen.remember()
-        self._diverged.remember()
-
-    def make_train_function(self, force: bool = False) -> Any:
-        """Compiles the training step for the members that are marked now."""
-        self._remember_marks()
-        return super().make_train_function(force)
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """Compiles the evaluation step for the members that are marked now."""
-        self._remember_marks()
-        with keras_private.jit_left_off(self, self._auto_jit):
-            return super().make_test_function(force)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """Compiles prediction."""
-        with keras_private.jit_left_off(self, self._auto_jit):
-            return super().make_predict_function(force)
-
-    def freeze_members(self, indices: Sequence[int]) -> None:
-        """Stops training these members; the others go on."""
-        self._mark(indices, self._frozen)
-
-    def mark_diverged(self, indices: Sequence[int]) -> None:
-        """Stops training these members and leaves them out of mixtures and metrics."""
-        self._mark(indices, self._frozen, self._diverged)
-
-    def _mark(self, indices: Sequence[int], *marks: updates.Marks) -> None:
-        for mark in marks:
-            mark.add(indices)
-        if self.compiled:  # The marks are part of the compiled steps.
-            self.make_train_function(force=True)
-            self.make_test_function(force=True)
 
     # One step of training or evaluation.
 
@@ -266,8 +214,8 @@ class Ensemble(keras.Model):
                 result, penalty = self._forward(parts, training=True)
                 losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
                 total = self.optimizer.scale_loss(outputs.total_loss(self._member_loss, losses, penalty))
-            gradients = tape.gradient(total, self.trainable_variables)
-            self._make_update().apply(gradients, losses)
+            update = self._make_update()
+            update.apply(update.gradients(tape, total), losses)
         return self._report(x, y, result, losses + penalty, sample_weight)
 
     def test_step(self, batch: Any) -> dict[str, Any]:
@@ -376,6 +324,8 @@ class Ensemble(keras.Model):
         if self.kind is Kind.PROBABILITIES:
             data.check_probabilities(self(tf.nest.map_structure(lambda v: v[:8], inputs)))
         ids = data.check_ids(parts.ids, length)
+        if self.bootstrap is not None and training and parts.ids is None:
+            self._numbered.see(inputs, length)
         prior = stack.cached_prior(self.priors, inputs, length, self._num_outputs)
         return data.with_ids(inputs, ids if training else None, prior), y
 

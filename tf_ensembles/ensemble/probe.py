@@ -113,8 +113,8 @@ def _within(what: str, value: Any, seen: dict[int, Any], depth: int) -> Iterator
     elif isinstance(value, list | tuple):
         yield Item(what, len(value), _fixed)
         for place, part in enumerate(value):
-            put = functools.partial(_set_item, value, place) if isinstance(value, list) else _fixed
-            yield from _walk(what, part, put, seen, depth)
+            put: Callable[[Any], None] = functools.partial(_set_item, value, place)
+            yield from _walk(what, part, put if isinstance(value, list) else _fixed, seen, depth)
     elif isinstance(value, set | frozenset):
         yield Item(what, sorted(map(repr, value)), _fixed)
     elif isinstance(value, functools.partial):
@@ -272,7 +272,7 @@ def _together(
 def _close(own: Any, ours: Any, model: keras.Model) -> bool:
     """Whether half of the digits of the type that the model computes in agree, on the scale of the output."""
     own, ours = np.asarray(own), np.asarray(ours)
-    digits = max(np.finfo(np.float32).eps, _epsilon(model))
+    digits = max(2.0**-23, _epsilon(model))
     if own.shape != ours.shape:
         return False
     own, ours = own.astype(np.float64), ours.astype(np.float64)

@@ -31,16 +31,16 @@ class SeparateMembers(Members):
         self, models: Sequence[keras.Model], num_members: int, reason: str, trainable: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(num_members, trainable, **kwargs)
-        self.reason, self.models = reason, list(models)
-        self.looped: tuple[str, ...] = (f"each with its own graph ({reason})",)
+        self.separate, self.models = reason, list(models)
+        self.looped: tuple[str, ...] = ("whole model",)
         self.supports_jit = False
-        if not trainable:
-            self.trainable = False  # The layers within, too.
+        for model in models if not trainable else ():
+            model.trainable = False
 
     @property
-    def template(self) -> keras.Model:
-        """The first member's model."""
-        return self.models[0]
+    def templates(self) -> list[keras.Model]:
+        """All members' models."""
+        return list(self.models)
 
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""

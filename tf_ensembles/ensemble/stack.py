@@ -44,6 +44,7 @@ class Members(keras.layers.Layer):
 
     looped: tuple[str, ...]  # the parts that run once per member
     supports_jit: bool  # whether XLA makes it faster
+    separate = ""  # why each member runs with its own graph
 
     def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
         super().__init__(trainable=trainable, **kwargs)
@@ -59,9 +60,18 @@ class Members(keras.layers.Layer):
         keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
 
     @property
+    def templates(self) -> list[keras.Model]:
+        """The models whose graphs are run: the first member's, which stands for all, or all."""
+        raise AttributeError
+
+    @property
     def template(self) -> keras.Model:
         """The first member's model."""
-        raise AttributeError
+        return self.templates[0]
+
+    def flags(self) -> tuple[bool, ...]:
+        """Returns which layers are trained, after the variables have been told."""
+        return (self.trainable, *(layer.trainable for m in self.templates for layer in keras_private.all_layers(m)))
 
     def build(self, *args: Any) -> None:
         """Does nothing: all variables exist since construction."""
@@ -105,9 +115,15 @@ class MemberStack(Members):
             )
 
     @property
-    def template(self) -> keras.Model:
+    def templates(self) -> list[keras.Model]:
         """The first member's model, which gives the architecture."""
-        return self._hidden.value
+        return [self._hidden.value]
+
+    def flags(self) -> tuple[bool, ...]:
+        """Returns which layers are trained, after the stacked variables have been told what the template's say."""
+        for variable in self.template.variables:
+            self._stacked.value[id(variable)].trainable = variable.trainable and self.trainable
+        return super().flags()
 
     def _stack(self, models: Sequence[keras.Model], trainable: bool) -> dict[int, keras.Variable]:
         stacked = {}
@@ -175,11 +191,13 @@ class _Constant(keras.initializers.Initializer):
 
 
 def execution(members: Members | None, priors: Members | None) -> str:
-    """Returns how members run: `"vectorized"`, or what is looped over members."""
+    """Returns how members run: `"vectorized"`, what is looped over members, or why each has its own graph."""
     if members is None:
         return "not built"
-    looped = [*members.looped, *(priors.looped if priors else ())]
-    return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
+    parts = [members] if priors is None else [members, priors]
+    looped = [name for part in parts for name in part.looped if not part.separate]
+    separate = [f"separate {part.name}: {part.separate}" for part in parts if part.separate]
+    return "; ".join([f"looped over members: {', '.join(looped)}"] * bool(looped) + separate) or "vectorized"
 
 
 def add_prior(result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any) -> tf.Tensor:
@@ -243,12 +261,14 @@ def input_specs(members: Members, built_on: Any) -> Any:
 
 def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:
     """Returns the size of a member's output, after checks that it is `[batch, outputs]` and a prior's the same."""
-    member = _output_shape(members.template, built_on)
+    member, *others = [_output_shape(model, built_on) for model in members.templates]
     if len(member) != 2:
         raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
-    prior = member if priors is None else _output_shape(priors.template, built_on)
-    if prior != member:
-        raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
+    if any(other != member for other in others):
+        raise ValueError(f"Expected members with outputs of one shape. Received: {sorted({member, *others})}")
+    for prior in [] if priors is None else [_output_shape(model, built_on) for model in priors.templates]:
+        if prior != member:
+            raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
     if member[1] is None:
         raise ValueError(f"Expected members with a known number of outputs. Received: shape {member}")
     return member[1]

@@ -7,7 +7,7 @@ alone. One that looks at a whole variable (norms, matrix factors) would mix them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.layer_rules import Hidden
 
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
@@ -53,6 +55,22 @@ class MemberwiseUpdate:
             ]
         if not optimizer.built:
             optimizer.build([v for member in self._slices for v in member] if self._slices else self.variables)
+
+    def follow(self, trainable: Sequence[Any]) -> None:
+        """Raises if a variable has become trainable that the optimizer does not know; fewer are no trouble."""
+        known = {id(variable) for variable in self.variables}
+        for variable in trainable:
+            if id(variable) not in known:
+                raise ValueError(
+                    f"Expected compile() once more after layers were made trainable. Received: {variable.path}, which "
+                    "the optimizer does not know"
+                )
+
+    def gradients(self, tape: tf.GradientTape, total: tf.Tensor) -> list[Any]:
+        """Returns the gradients of the variables, None for those that are not trained now."""
+        trained = [variable for variable in self.variables if variable.trainable]
+        found = dict(zip(map(id, trained), tape.gradient(total, trained), strict=True))
+        return [found.get(id(variable)) for variable in self.variables]
 
     def apply(self, gradients: Sequence[Any], losses: tf.Tensor) -> None:
         """Updates the variables; `losses` `[members]` tell which members are still finite."""
@@ -211,7 +229,7 @@ class Snapshot:
             elif members[owner]:
                 self._values[place] = np.array(variable)
 
-    def put_back(self, members: Sequence[int]) -> None:
+    def put_back(self, members: Array) -> None:
         """Gives these members the variables that were kept."""
         for (variable, owner), kept in zip(self._owned, self._values, strict=True):
             if owner is None:
@@ -220,3 +238,79 @@ class Snapshot:
                 variable.assign(value)
             elif owner in members:
                 variable.assign(kept)
+
+
+class Steps:
+    """The part of an `Ensemble` that makes its compiled steps, which hold who is frozen and what is trainable."""
+
+    num_members: int
+    optimizer: Any
+    trainable_variables: list[Any]
+    distribute_strategy: Any
+    compiled: bool
+    _built_members: Callable[[], Any]
+    _frozen: Marks
+    _diverged: Marks
+    _update: Hidden | None
+    _auto_jit: bool
+    _flags: Any = None
+
+    @property
+    def frozen(self) -> Array:
+        """Which members are no longer trained, `[members]` of bool."""
+        return self._frozen.read()
+
+    @property
+    def diverged(self) -> Array:
+        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
+        return self._diverged.read()
+
+    def _make_update(self) -> MemberwiseUpdate:
+        if self._update is None:
+            with self.distribute_strategy.scope():
+                owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
+                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
+                update = MemberwiseUpdate(self.optimizer, owned, self.num_members)
+            self._update = Hidden(update)
+        return self._update.value
+
+    def _remember_marks(self) -> None:
+        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
+        self._frozen.remember()
+        self._diverged.remember()
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Compiles the training step for the members that are marked now, and the layers that are trainable now."""
+        self._remember_marks()
+        flags = self._built_members().flags()
+        self._make_update().follow(self.trainable_variables)
+        changed, self._flags = flags != self._flags, flags
+        return super().make_train_function(force or changed)  # type: ignore[misc]
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Compiles the evaluation step for the members that are marked now."""
+        self._remember_marks()
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_test_function(force)  # type: ignore[misc]
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Compiles prediction."""
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_predict_function(force)  # type: ignore[misc]
+
+    def freeze_members(self, indices: Sequence[int]) -> None:
+        """Stops training these members; the others go on."""
+        self._mark(indices, self._frozen)
+
+    def mark_diverged(self, indices: Sequence[int]) -> None:
+        """Stops training these members and leaves them out of mixtures and metrics."""
+        self._mark(indices, self._frozen, self._diverged)
+
+    def _mark(self, indices: Sequence[int], *marks: Marks) -> None:
+        for mark in marks:
+            mark.add(indices)
+        if self.compiled:  # The marks are part of the compiled steps.
+            self.make_train_function(force=True)
+            self.make_test_function(force=True)
