@@ -11,8 +11,7 @@ import keras
 
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.building import Given
-from tf_ensembles.ensemble.separate import SeparateMembers
-from tf_ensembles.ensemble.stack import Members
+from tf_ensembles.ensemble.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
 
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from tf_ensembles import draws
 from tf_ensembles.ensemble import keras_private, probe
-from tf_ensembles.ensemble.separate import SeparateMembers
-from tf_ensembles.ensemble.stack import MemberStack
+from tf_ensembles.ensemble.stack import MemberStack, SeparateMembers
 
 _COMPARED = 64  # numbers of a variable that are looked at first: two draws that agree in as many are one
 

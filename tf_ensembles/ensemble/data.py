@@ -155,7 +155,7 @@ def endless_batches(
         shuffle: whether to shuffle each epoch.
     """
     steps = -(-length // batch_size)
-    tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, _without_lists(arrays))
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         rows = tf.range(length)
@@ -168,6 +168,13 @@ def endless_batches(
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
 
     return tf.data.Dataset.counter().flat_map(order).map(take).prefetch(tf.data.AUTOTUNE)
+
+
+def _without_lists(structure: Any) -> Any:
+    """Tuples for lists, which `tf.data` takes for tensors, as Keras does."""
+    if isinstance(structure, dict):
+        return {key: _without_lists(part) for key, part in structure.items()}
+    return tuple(map(_without_lists, structure)) if isinstance(structure, list | tuple) else structure
 
 
 def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

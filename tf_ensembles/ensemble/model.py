@@ -1,8 +1,8 @@
 """`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
 
 The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
-done in the modules beside it: `stack` and `layer_rules` run members, `data` prepares examples, `outputs` has losses and
-mixtures, `updates` the optimizer's steps and frozen members, `callbacks` what happens between epochs.
+done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares examples, `outputs` has losses and
+mixtures, `updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
@@ -65,7 +65,7 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         self.members: stack.Members | None = None
         self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
-        self._frozen, self._diverged = (updates.Marks(self, num_members, name) for name in ("frozen", "diverged"))
+        self._frozen, self._diverged = (callbacks_lib.Marks(self, num_members, name) for name in ("frozen", "diverged"))
         self._auto_jit = True
         self._update: Hidden | None = None
         self._built_on: Any = None
@@ -209,13 +209,13 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
-        with updates.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
+        with callbacks_lib.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
                 losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
                 total = self.optimizer.scale_loss(outputs.total_loss(self._member_loss, losses, penalty))
             update = self._make_update()
-            update.apply(update.gradients(tape, total), losses)
+            update.apply(update.gradients(tape, total, self._built_members().tables()), losses)
         return self._report(x, y, result, losses + penalty, sample_weight)
 
     def test_step(self, batch: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import keras_private, layer_rules
+from tf_ensembles.ensemble import keras_private, layer_rules, probe
 from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
@@ -69,6 +69,10 @@ class Members(keras.layers.Layer):
         """The first member's model."""
         return self.templates[0]
 
+    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
+        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
+        return {}
+
     def flags(self) -> tuple[bool, ...]:
         """Returns which layers are trained, after the variables have been told."""
         return (self.trainable, *(layer.trainable for m in self.templates for layer in keras_private.all_layers(m)))
@@ -102,6 +106,8 @@ class MemberStack(Members):
         # Hidden in a holder: Keras would otherwise track the template's own variables as ours.
         self._hidden = Hidden(models[0])
         self._stacked: Hidden = Hidden(self._stack(models, trainable))
+        self._tables = [id(variable) for variable in layer_rules.tables(models[0])]
+        self._looked_up: Hidden = Hidden({})
         self.looped = layer_rules.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
@@ -150,7 +156,8 @@ class MemberStack(Members):
 
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable)
+        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable, self._tables)
+        self._looked_up = Hidden(runner.looked_up)
         if layer_rules.is_vectorizable(self.template):
             outputs = runner.run_graph(self.template, inputs)
         else:
@@ -159,6 +166,11 @@ class MemberStack(Members):
             return outputs.tensor, runner.penalty()
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
+
+    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
+        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
+        found = self._looked_up.value
+        return {id(self._stacked.value[table]): found.get(table, []) for table in self._tables}
 
     def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
         """Returns the variables that hold members, each with None: it has a row for each of them."""
@@ -175,6 +187,81 @@ class MemberStack(Members):
             value = tf.cast(variable.value, tf.float32)
             total += tf.reduce_sum(tf.square(value), axis=list(range(1, len(variable.shape))))
         return total
+
+
+class SeparateMembers(Members):
+    """Runs M models one after the other, each with its own graph and variables: inputs `[batch, ...]` to outputs
+    `[members, batch, outputs]`.
+
+    Slower than a stack, and right for all that a stack cannot be: members with other activations, depths or constants,
+    and layers whose calls change more than a stack can follow.
+
+    Args:
+        models: built models, one per member.
+        num_members: M.
+        reason: why they are not stacked.
+        trainable: False for a prior: nothing in it is ever trained or updated.
+    """
+
+    def __init__(
+        self, models: Sequence[keras.Model], num_members: int, reason: str, trainable: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(num_members, trainable, **kwargs)
+        self.separate, self.models = reason, list(models)
+        self.looped: tuple[str, ...] = ("whole model",)
+        self.supports_jit = False
+        for model in models if not trainable else ():
+            model.trainable = False
+
+    @property
+    def templates(self) -> list[keras.Model]:
+        """All members' models."""
+        return list(self.models)
+
+    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        outputs, penalties = [], []
+        for model in self.models:
+            outputs.append(tf.convert_to_tensor(model(inputs, training=training and self.trainable)))
+            penalties.append(sum((tf.cast(loss, tf.float32) for loss in model.losses), start=tf.zeros([])))
+        return tf.stack(outputs), tf.stack(penalties)
+
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """Returns the variables, each with the member whose it is."""
+        return [(variable, member) for member, model in enumerate(self.models) for variable in model.variables]
+
+    def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
+        """Returns one member's variables, in the order of its model's `variables`."""
+        return [np.asarray(variable) for variable in self.models[member].variables]
+
+    def squared_norm(self) -> tf.Tensor:
+        """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""
+        norms = []
+        for model in self.models:
+            squares = [tf.reduce_sum(tf.square(tf.cast(v.value, tf.float32))) for v in model.trainable_variables]
+            norms.append(tf.add_n(squares) if squares else tf.zeros([]))
+        return tf.stack(norms)
+
+    # Arrays that layers have drawn and that are no variables are in no configuration: the file keeps them here.
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the arrays, beside which each model writes its variables."""
+        for member, model in enumerate(self.models):
+            for place, constant in enumerate(probe.constants(model)):
+                store[f"{member}_{place}"] = np.asarray(constant.value)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Puts the arrays back into the layers."""
+        for member, model in enumerate(self.models):
+            found = probe.constants(model)
+            kept = [name for name in store.keys() if name.startswith(f"{member}_")]  # noqa: SIM118
+            if len(kept) != len(found):
+                raise ValueError(
+                    f"Expected member {member} with {len(kept)} arrays that are no variables, as the file has. "
+                    f"Received: {len(found)}. Has the code of its layers changed?"
+                )
+            for place, constant in enumerate(found):
+                constant.put(np.asarray(store[f"{member}_{place}"]))
 
 
 class _Constant(keras.initializers.Initializer):

@@ -1,4 +1,4 @@
-"""Optimizer steps that keep members independent, and members that are frozen.
+"""Optimizer steps that keep members independent, and the compiled steps that hold them.
 
 Stacked variables hold all members, so an optimizer that treats every number by itself trains each member as if it were
 alone. One that looks at a whole variable (norms, matrix factors) would mix them: it gets one variable per member.
@@ -7,7 +7,8 @@ alone. One that looks at a whole variable (norms, matrix factors) would mix them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,13 +17,73 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.layer_rules import Hidden
+from tf_ensembles.ensemble.callbacks import Marks
+from tf_ensembles.ensemble.layer_rules import Hidden, Lookup
 
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
     keras.optimizers.Adadelta, keras.optimizers.Adagrad, keras.optimizers.Adamax, keras.optimizers.Nadam,
     keras.optimizers.Ftrl, keras.optimizers.Lion,
 )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class RowGradients:
+    """Gradients of embeddings, one per row that was taken: `values` `[members, taken, size]`, at `ids`.
+
+    A batch takes a row as often as its token comes. Keras hands these to the optimizer one by one, and what is not
+    linear, such as the squares of Adam, is computed for each before they are added; so it is done here.
+    """
+
+    values: tf.Tensor
+    ids: tf.Tensor  # [members, taken]
+    num_rows: int
+
+    def times(self, factor: tf.Tensor) -> RowGradients:
+        """Returns them multiplied by a number per member, `[members]`."""
+        return dataclasses.replace(self, values=self.values * factor[:, None, None])
+
+    def of_all(self) -> tf.IndexedSlices:
+        """Returns those of all members, as rows of `[members * rows, size]`."""
+        members, size = self.values.shape[0], self.values.shape[-1]
+        ids = self.ids + self.num_rows * tf.range(members, dtype=self.ids.dtype)[:, None]
+        return _slices(tf.reshape(self.values, [-1, size]), tf.reshape(ids, [-1]), members * self.num_rows)
+
+    def of_each(self) -> list[tf.IndexedSlices]:
+        """Returns each member's, as rows of `[rows, size]`."""
+        parts = zip(tf.unstack(self.values), tf.unstack(self.ids), strict=True)
+        return [_slices(values, ids, self.num_rows) for values, ids in parts]
+
+
+def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:
+    return tf.IndexedSlices(values, ids, tf.constant([num_rows, values.shape[-1]]))
+
+
+def _row_gradients(lookups: Sequence[Lookup], gradients: Sequence[Any], variable: Any) -> Any:
+    """Returns gradients of the rows that were looked up in a stacked variable `[members, rows, size]`; None if unused.
+
+    Args:
+        lookups: all of one pass.
+        gradients: of the `rows` or `tables` of each.
+        variable: the stacked variable.
+    """
+    members, num_rows, size = variable.shape
+    values, ids = [], []
+    for lookup, gradient in zip(lookups, gradients, strict=True):
+        if lookup.tables is None and gradient is not None:
+            taken = tf.reshape(lookup.ids, [members if len(lookup.ids.shape) == len(gradient.shape) - 1 else 1, -1])
+            values.append(tf.reshape(gradient, [members, -1, size]))
+            ids.append(tf.repeat(taken, members // taken.shape[0], axis=0))
+        elif lookup.tables is not None and any(part is not None for part in gradient):
+            if not all(isinstance(part, tf.IndexedSlices) for part in gradient):
+                return tf.stack(
+                    [tf.zeros([num_rows, size]) if g is None else tf.convert_to_tensor(g) for g in gradient]
+                )
+            values.append(tf.stack([tf.reshape(part.values, [-1, size]) for part in gradient]))
+            ids.append(tf.stack([tf.cast(tf.reshape(part.indices, [-1]), tf.int32) for part in gradient]))
+    if not values:
+        return None
+    return RowGradients(tf.cast(tf.concat(values, 1), variable.dtype), tf.concat(ids, 1), num_rows)
 
 
 def _inner(optimizer: Any) -> Any:
@@ -36,10 +97,19 @@ class MemberwiseUpdate:
         optimizer: any Keras optimizer.
         owned: the trainable variables, each with the member whose it is, or None: `[members, ...]`, a row for each.
         num_members: M.
+        tables: the `id` of each variable that is an embedding, whose gradients come row by row.
     """
 
-    def __init__(self, optimizer: Any, owned: Sequence[tuple[Any, int | None]], num_members: int) -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        owned: Sequence[tuple[Any, int | None]],
+        num_members: int,
+        tables: Iterable[int] = (),
+    ) -> None:
         self._optimizer, self._num_members = optimizer, num_members
+        one_device = tf.distribute.get_strategy().num_replicas_in_sync == 1
+        self._tables = set() if getattr(_inner(optimizer), "use_ema", False) or not one_device else set(tables)
         self.variables = [variable for variable, _ in owned]
         self._owners = [member for _, member in owned]
         self._slices: list[list[Any]] = []
@@ -53,8 +123,15 @@ class MemberwiseUpdate:
             self._slices = [
                 [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self.variables] for m in range(num_members)
             ]
+        # An optimizer knows rows of the first axis only, so it gets the embeddings of all members one below the other.
+        self._flat = {
+            id(v): keras.Variable(tf.reshape(v.value, [-1, v.shape[-1]]), name=v.name)
+            for v in self.variables
+            if id(v) in self._tables and not self._slices
+        }
         if not optimizer.built:
-            optimizer.build([v for member in self._slices for v in member] if self._slices else self.variables)
+            whole = [self._flat.get(id(v), v) for v in self.variables]
+            optimizer.build([v for member in self._slices for v in member] if self._slices else whole)
 
     def follow(self, trainable: Sequence[Any]) -> None:
         """Raises if a variable has become trainable that the optimizer does not know; fewer are no trouble."""
@@ -66,10 +143,26 @@ class MemberwiseUpdate:
                     "the optimizer does not know"
                 )
 
-    def gradients(self, tape: tf.GradientTape, total: tf.Tensor) -> list[Any]:
-        """Returns the gradients of the variables, None for those that are not trained now."""
-        trained = [variable for variable in self.variables if variable.trainable]
-        found = dict(zip(map(id, trained), tape.gradient(total, trained), strict=True))
+    def gradients(
+        self, tape: tf.GradientTape, total: tf.Tensor, looked_up: dict[int, list[Lookup]] | None = None
+    ) -> list[Any]:
+        """Returns the gradients of the variables, None for those that are not trained now.
+
+        Args:
+            tape: has seen the step.
+            total: what is minimized.
+            looked_up: the rows of embeddings that were taken, by the `id` of their variables.
+        """
+        looked_up = {key: found for key, found in (looked_up or {}).items() if key in self._tables}
+        trained = {id(v): v for v in self.variables if v.trainable}
+        sources = {
+            key: v if key not in looked_up else [p.rows if p.tables is None else p.tables for p in looked_up[key]]
+            for key, v in trained.items()
+        }
+        found = dict(zip(sources, tape.gradient(total, list(sources.values())), strict=True))
+        for key, lookups in looked_up.items():
+            if key in found:
+                found[key] = _row_gradients(lookups, found[key], trained[key])
         return [found.get(id(variable)) for variable in self.variables]
 
     def apply(self, gradients: Sequence[Any], losses: tf.Tensor) -> None:
@@ -79,22 +172,41 @@ class MemberwiseUpdate:
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             # One member's NaN would make the loss scale drop the whole step.
             finite = tf.math.is_finite(losses)
-            found = [
-                tf.where(_broadcastable(_of(finite, owner), g), g, tf.zeros_like(g))
-                for g, owner in zip(map(_dense, found), owners, strict=True)
-            ]
+            found = [_finite_only(g, _of(finite, owner)) for g, owner in zip(found, owners, strict=True)]
         found = self._clip(found, owners)
         with _without_clipping(_inner(self._optimizer)):
             if self._slices:
                 self._apply_by_slices(found, reached)
             else:
-                self._optimizer.apply(found, [self.variables[place] for place in reached])
+                self._apply_whole(found, [self.variables[place] for place in reached])
+
+    def _apply_whole(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        flat = {id(v): self._flat[id(v)] for v in variables if id(v) in self._flat}
+        for v in variables:
+            if id(v) in flat:
+                flat[id(v)].assign(tf.reshape(v.value, flat[id(v)].shape))
+        given = [g.of_all() if isinstance(g, RowGradients) else g for g in gradients]
+        given = [
+            tf.reshape(g, flat[id(v)].shape) if id(v) in flat and not isinstance(g, tf.IndexedSlices) else g
+            for g, v in zip(given, variables, strict=True)
+        ]
+        self._optimizer.apply(given, [flat.get(id(v), v) for v in variables])
+        for v in variables:
+            if id(v) in flat:
+                self._put(v, tf.reshape(flat[id(v)].value, v.shape))
+
+    def _put(self, variable: Any, value: tf.Tensor) -> None:
+        """Gives a variable what the optimizer made of its stand-in, and asks its constraint, which that has not."""
+        constraint = getattr(variable, "constraint", None)
+        variable.assign(value if constraint is None else constraint(value))
 
     def _apply_by_slices(self, gradients: Sequence[Any], reached: Sequence[int]) -> None:
         variables = [self.variables[place] for place in reached]
         slices = [[member[place] for place in reached] for member in self._slices]
         values = [tf.unstack(v.value, num=self._num_members) for v in variables]
-        parts = [tf.unstack(g, num=self._num_members) for g in gradients]
+        parts = [
+            g.of_each() if isinstance(g, RowGradients) else tf.unstack(g, num=self._num_members) for g in gradients
+        ]
         for m, member in enumerate(slices):
             for variable, value in zip(member, values, strict=True):
                 variable.assign(value[m])
@@ -103,7 +215,7 @@ class MemberwiseUpdate:
             [v for member in slices for v in member],
         )
         for index, variable in enumerate(variables):
-            variable.assign(tf.stack([member[index].value for member in slices]))
+            self._put(variable, tf.stack([member[index].value for member in slices]))
 
     def _clip(self, gradients: Sequence[Any], owners: Sequence[int | None]) -> list[Any]:
         """Clips by norm, each member's gradients by their own norm."""
@@ -130,17 +242,26 @@ def _of(per_member: tf.Tensor, owner: int | None) -> tf.Tensor:
     return per_member if owner is None else per_member[owner]
 
 
-def _dense(gradient: Any) -> tf.Tensor:
-    return tf.convert_to_tensor(gradient)
+def _finite_only(gradient: Any, finite: tf.Tensor) -> Any:
+    """Returns a gradient with zeros for members whose loss is not finite: `[members]` of bool, or a scalar."""
+    if isinstance(gradient, RowGradients):
+        kept = tf.where(finite[:, None, None], gradient.values, tf.zeros_like(gradient.values))
+        return dataclasses.replace(gradient, values=kept)
+    if isinstance(gradient, tf.IndexedSlices):
+        kept = tf.where(finite, gradient.values, tf.zeros_like(gradient.values))
+        return tf.IndexedSlices(kept, gradient.indices, gradient.dense_shape)
+    return tf.where(_broadcastable(finite, gradient), gradient, tf.zeros_like(gradient))
 
 
 def _squared_norm(gradient: Any, stacked: bool) -> tf.Tensor:
     """`[members]`, or a scalar. Rows of an embedding that a batch has more than once count one by one, as in Keras."""
-    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices | RowGradients) else gradient
     return tf.reduce_sum(tf.square(values), axis=list(range(1, len(values.shape))) if stacked else None)
 
 
 def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    if isinstance(gradient, RowGradients):
+        return gradient.times(factor)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * _broadcastable(factor, gradient)
@@ -164,80 +285,6 @@ def _without_clipping(optimizer: Any) -> Iterator[None]:
         yield
     finally:
         optimizer.clipnorm, optimizer.global_clipnorm = kept
-
-
-class Marks:
-    """Marks on members, kept in a variable of the model so that they are saved with it.
-
-    Args:
-        model: gets the variable.
-        num_members: M.
-        name: the variable's.
-    """
-
-    def __init__(self, model: keras.Model, num_members: int, name: str) -> None:
-        self._variable = model.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name=name)
-        self._remembered = np.zeros(num_members, bool)
-
-    def read(self) -> Array:
-        """Returns which members are marked, `[members]` of bool."""
-        return np.asarray(self._variable) > 0
-
-    def add(self, indices: Sequence[int]) -> None:
-        """Marks these members as well."""
-        flags = np.array(self._variable)
-        flags[np.asarray(indices, int)] = 1.0
-        self._variable.assign(flags)
-
-    def remember(self) -> None:
-        """Keeps the marks for a step that is about to be compiled, where the variable cannot be read."""
-        self._remembered = self.read()
-
-    def in_step(self) -> Array:
-        """Returns which members are marked, inside a step that may be compiled."""
-        return self.read() if tf.executing_eagerly() else self._remembered
-
-
-@contextlib.contextmanager
-def frozen_members_kept(owned: Sequence[tuple[Any, int | None]], frozen: Array) -> Iterator[None]:
-    """Puts the frozen members' part of the variables back, after a step, to what it was before it.
-
-    Args:
-        owned: variables, each with the member whose it is, or None: `[members, ...]`.
-        frozen: which members are frozen, `[members]` of bool. Without any, nothing is read or written.
-    """
-    kept = [(variable, owner) for variable, owner in owned if (frozen.any() if owner is None else frozen[owner])]
-    before = [tf.identity(variable.value) for variable, _ in kept]
-    yield
-    for (variable, owner), value in zip(kept, before, strict=True):
-        is_frozen = tf.constant(frozen if owner is None else True)
-        variable.assign(tf.where(_broadcastable(is_frozen, value), value, variable.value))
-
-
-class Snapshot:
-    """The variables of members at different times: each member's as they were when it was last kept."""
-
-    def __init__(self, owned: Sequence[tuple[Any, int | None]]) -> None:
-        self._owned = list(owned)
-        self._values = [np.array(variable) for variable, _ in self._owned]
-
-    def keep(self, members: Array) -> None:
-        """Takes the present variables of these members, `[members]` of bool."""
-        for place, (variable, owner) in enumerate(self._owned):
-            if owner is None:
-                self._values[place][members] = np.asarray(variable)[members]
-            elif members[owner]:
-                self._values[place] = np.array(variable)
-
-    def put_back(self, members: Array) -> None:
-        """Gives these members the variables that were kept."""
-        for (variable, owner), kept in zip(self._owned, self._values, strict=True):
-            if owner is None:
-                value = np.array(variable)
-                value[members] = kept[members]
-                variable.assign(value)
-            elif owner in members:
-                variable.assign(kept)
 
 
 class Steps:
@@ -270,7 +317,8 @@ class Steps:
             with self.distribute_strategy.scope():
                 owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
                 owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
-                update = MemberwiseUpdate(self.optimizer, owned, self.num_members)
+                tables = self._built_members().tables()
+                update = MemberwiseUpdate(self.optimizer, owned, self.num_members, tables)
             self._update = Hidden(update)
         return self._update.value
 
