@@ -163,7 +163,7 @@ class Draft:
         )
         if frozen or not is_constant:
             raise ValueError(text + ", or give trained models to tfe.Ensemble.from_models")
-        warnings.warn(text + " if members should start apart: all of them are constants.", stacklevel=2)
+        warnings.warn(text + " if members should start apart: all of them are constants.", stacklevel=6)
 
     def _first_two_alike(self, frozen: bool) -> tuple[int, int] | None:
         models = self.models
@@ -239,5 +239,5 @@ def assemble(
         return MemberStack(draft.models, **options)
     if checked is True:
         what = "Priors" if prior else "Members"
-        warnings.warn(f"{what} run each with its own graph, which is slower: {reason}.", stacklevel=2)
+        warnings.warn(f"{what} run each with its own graph, which is slower: {reason}.", stacklevel=6)
     return SeparateMembers(draft.models, reason=reason, **options)

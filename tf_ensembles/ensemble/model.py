@@ -1,15 +1,17 @@
 """`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
 
 The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
-done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares examples, `outputs` has losses and
-mixtures, `updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
+done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares
+examples, `outputs` has losses and mixtures, `updates` the optimizer's steps, `callbacks` frozen members and what
+happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -79,6 +81,17 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         if all(draft.has_known_outputs for draft in drafts):
             self._stack_models(None)
 
+    @classmethod
+    def from_models(cls, models: Sequence[keras.Model], **kwargs: Any) -> Ensemble:
+        """Returns an ensemble of models that have their weights already, of one architecture or of several.
+
+        Args:
+            models: Keras models with outputs of one shape. The ensemble takes them over: train it, not them.
+            **kwargs: the other arguments of an ensemble.
+        """
+        given = building.Given([functools.partial(_itself, model) for model in models])
+        return cls(given, len(models), **kwargs)
+
     # Building: the variables of all members become stacked ones.
 
     def build(self, input_shape: Any = None) -> None:
@@ -137,6 +150,11 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
     def stacked_variables(self) -> list[keras.Variable]:
         """Those of the members' variables that hold all members, each `[members, ...]`; none if members run apart."""
         return [variable for variable, owner in self.owned_variables if owner is None]
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Prints what `keras.Model.summary` does, and how members run."""
+        super().summary(*args, **kwargs)
+        (kwargs.get("print_fn") or print)(f"Members run: {self.execution}")
 
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure that the members take."""
@@ -377,3 +395,7 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
+
+
+def _itself(model: keras.Model) -> keras.Model:
+    return model
