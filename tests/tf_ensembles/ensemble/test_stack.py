@@ -104,7 +104,9 @@ def _twin(model):
     return twin
 
 
-@pytest.mark.parametrize("optimizer", [lambda: keras.optimizers.Adam(0.05, global_clipnorm=0.2), lambda: keras.optimizers.Lamb(0.05)])
+@pytest.mark.parametrize(
+    "optimizer", [lambda: keras.optimizers.Adam(0.05, global_clipnorm=0.2), lambda: keras.optimizers.Lamb(0.05)]
+)
 def test_training_together_equals_training_alone_with_priors_weights_and_decay(optimizer):
     ensemble = _ensemble()
     weights = tfe.Bernoulli(0.5).weights(4, np.arange(N), np.arange(MEMBERS)).numpy()
