@@ -127,8 +127,11 @@ class MemberStack(Members):
 
     def flags(self) -> tuple[bool, ...]:
         """Returns which layers are trained, after the stacked variables have been told what the template's say."""
-        for variable in self.template.variables:
-            self._stacked.value[id(variable)].trainable = variable.trainable and self.trainable
+        for variable in self.template.trainable_variables if self.trainable else ():
+            self._stacked.value[id(variable)].trainable = True
+        for variable in self.template.non_trainable_variables:
+            if id(variable) in self._stacked.value:  # A generator that draws for all members is not stacked.
+                self._stacked.value[id(variable)].trainable = False
         return super().flags()
 
     def _stack(self, models: Sequence[keras.Model], trainable: bool) -> dict[int, keras.Variable]:
