@@ -67,6 +67,7 @@ class Purpose(enum.Enum):
     ANCHOR_COUNTS = "how often a dyadic batch repeats each anchor"
     SERVED_MEMBER = "the member that answers a SavedModel's sample"
     PRIOR = "the initial weights of prior functions", 0x5EED_0001
+    INITIAL_WEIGHTS = "initial weights that came out the same for two members, drawn again", 0, 0, 0, 3
     # The compiled loop of small networks.
     MLP_WEIGHTS = "initial weights", 0, _IDS
     MLP_PRIOR = "prior weights", 0, 2 * _IDS

@@ -1,18 +1,18 @@
-"""The arguments of an `Ensemble`: checked when one is made, and read back from the configuration in a saved file."""
+"""The arguments of an `Ensemble`: checked when one is made, changed later, and read back from a saved file."""
 
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.ensemble.building import Given
+from tf_ensembles.ensemble.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
-
-NOT_BUILT = (
-    "Expected an ensemble that has seen data, or members that start with keras.Input. Received: one that is not built"
-)
 
 
 def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:
@@ -25,28 +25,120 @@ def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: A
         raise ValueError(f"Expected num_members >= 1, an integer. Received: {num_members!r}")
     if prior is not None and not isinstance(prior, PriorFunction):
         raise ValueError(f"Expected prior to be a tfe.PriorFunction or None. Received: {prior!r}")
-    if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
-        raise ValueError(
-            f"Expected bootstrap to be a tfe.Bootstrap such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}"
-        )
-    if not (isinstance(l2, int | float) and 0.0 <= l2 < float("inf")):
-        raise ValueError(f"Expected a finite l2 >= 0. Received: {l2!r}")
+    check_bootstrap(bootstrap)
+    check_l2(l2)
     if not isinstance(seed, int):
         raise ValueError(f"Expected an integer seed. Received: {seed!r}")
 
 
+def check_bootstrap(bootstrap: Any) -> None:
+    """Raises unless it is a bootstrap, or None."""
+    if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
+        raise ValueError(
+            f"Expected bootstrap to be a tfe.Bootstrap such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}"
+        )
+
+
+def check_l2(l2: Any) -> None:
+    """Raises unless it is a weight decay."""
+    if not (isinstance(l2, int | float) and 0.0 <= l2 < float("inf")):
+        raise ValueError(f"Expected a finite l2 >= 0. Received: {l2!r}")
+
+
+class Settings:
+    """Those arguments of an `Ensemble` that may be set again, which takes effect at the next step, or raises.
+
+    Compiled steps hold what they were traced with, so a change makes them anew.
+    """
+
+    _prior: PriorFunction | None
+    _bootstrap: Bootstrap | None
+    _l2: float
+    _seed: int
+    _member_models: Callable[[], list[keras.Model]]
+
+    def _settle(self, prior: Any, bootstrap: Any, l2: float, seed: int) -> None:
+        self._prior, self._bootstrap, self._l2, self._seed = prior, bootstrap, float(l2), seed
+
+    def _changed(self) -> None:
+        self.train_function = self.test_function = self.predict_function = None
+
+    @property
+    def prior(self) -> PriorFunction | None:
+        """The prior; may be set to one with another scale."""
+        return self._prior
+
+    @prior.setter
+    def prior(self, value: PriorFunction | None) -> None:
+        if self._prior is None or not isinstance(value, PriorFunction) or value.build is not self._prior.build:
+            raise ValueError(
+                "Expected the prior that the ensemble was made with, of any scale, such as "
+                f"dataclasses.replace(model.prior, scale=2.0); make a new ensemble for another. Received: {value!r}"
+            )
+        self._prior = value
+        self._changed()
+
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        """The distribution of loss weights."""
+        return self._bootstrap
+
+    @bootstrap.setter
+    def bootstrap(self, value: Bootstrap | None) -> None:
+        check_bootstrap(value)
+        self._bootstrap = value
+        self._changed()
+
+    @property
+    def l2(self) -> float:
+        """The weight decay of each member."""
+        return self._l2
+
+    @l2.setter
+    def l2(self, value: float) -> None:
+        check_l2(value)
+        self._l2 = float(value)
+        self._changed()
+
+    @property
+    def seed(self) -> int:
+        """The seed, which has decided initial weights and cannot be changed."""
+        return self._seed
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles, unless members have steps of their own, which an ensemble would pass over."""
+        for model in self._member_models():
+            for method in ("train_step", "test_step", "predict_step", "compute_loss"):
+                if getattr(type(model), method) is not getattr(keras.Model, method):
+                    raise ValueError(
+                        f"Expected members that train by compile(loss=...), layers' losses or add_loss. Received: "
+                        f"{type(model).__name__} with a {method} of its own, which an ensemble does not call"
+                    )
+        super().compile(*args, **kwargs)  # type: ignore[misc]
+
+
 def write(
-    member: keras.Model, prior: tuple[keras.Model, float] | None, bootstrap: Any, built_on: Any
+    members: Members, priors: Members | None, scale: float | None, bootstrap: Any, built_on: Any
 ) -> dict[str, Any]:
     """Returns the part of `get_config` that `read` turns back into arguments."""
     serialize = keras.saving.serialize_keras_object
-    return {
-        "member": serialize(member),
-        "prior": prior and serialize(prior[0]),
-        "prior_scale": prior and prior[1],
+    config = {
+        "member": _write_models(members),
+        "prior": priors and _write_models(priors),
+        "prior_scale": priors and scale,
         "bootstrap": bootstrap and serialize(bootstrap),
         "built_on": built_on,
     }
+    reasons = {part.name: part.separate for part in (members, priors) if part is not None and part.separate}
+    return {**config, "check": reasons} if reasons else config
+
+
+def _write_models(members: Members) -> Any:
+    """Returns the configuration of one model, or the list of all where each has its own graph."""
+    serialize = keras.saving.serialize_keras_object
+    if isinstance(members, SeparateMembers):
+        return [serialize(model) for model in members.models]
+    return serialize(members.template)
 
 
 def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], Any]:
@@ -59,7 +151,12 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
         # A copy, because Keras empties the configuration that it reads.
         return keras.saving.deserialize_keras_object(copy.deepcopy(part), custom_objects=custom_objects)
 
-    arguments["build_member"] = lambda: revive(member)
-    arguments["prior"] = PriorFunction(lambda: revive(prior), scale) if prior else None
+    def builder(part: Any) -> Given:
+        parts = part if isinstance(part, list) else [part] * arguments["num_members"]
+        return Given([functools.partial(revive, own) for own in parts])
+
+    arguments["build_member"] = builder(member)
+    arguments["prior"] = PriorFunction(builder(prior), scale) if prior else None
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
+    arguments.setdefault("check", False)  # It was checked when it was made.
     return arguments, built_on

@@ -1,15 +1,17 @@
-"""Training one ensemble, seen member by member: losses, divergence, early stopping."""
+"""Training one ensemble, seen member by member: losses, divergence, early stopping, members that are frozen."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
 
 
@@ -113,7 +115,7 @@ class MemberEarlyStopping(keras.callbacks.Callback):
         members = self.model.num_members
         self._best = np.full(members, np.inf)
         self._waited = np.zeros(members, int)
-        self._best_weights: list[Any] = []
+        self._best_weights: Snapshot | None = None
         self.stopped_epoch = np.full(members, -1)  # the epoch in which each member stopped, -1: it did not
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -125,26 +127,94 @@ class MemberEarlyStopping(keras.callbacks.Callback):
         improved = running & (losses < self._best - self._min_delta)
         self._best = np.where(improved, losses, self._best)
         self._waited = np.where(improved, 0, self._waited + running)
-        if self._restore:
-            self._keep_best(improved)
+        if self._restore and self._best_weights is None:
+            self._best_weights = Snapshot(self.model.owned_variables)
+        if self._best_weights is not None:
+            self._best_weights.keep(improved)
         stopping = np.flatnonzero(running & (self._waited > self._patience))
         if stopping.size:
             self.stopped_epoch[stopping] = epoch
-            if self._restore:
-                self._put_back(stopping)
+            if self._best_weights is not None:
+                self._best_weights.put_back(stopping)
             self.model.freeze_members(stopping)
         if self.model.frozen.all():
             self.model.stop_training = True
 
-    def _keep_best(self, improved: Any) -> None:
-        current = [np.asarray(v) for v in self.model.stacked_variables]
-        if not self._best_weights:
-            self._best_weights = current
-        for best, now in zip(self._best_weights, current, strict=True):
-            best[improved] = now[improved]
 
-    def _put_back(self, members: Any) -> None:
-        for variable, best in zip(self.model.stacked_variables, self._best_weights, strict=True):
-            value = np.array(variable)
-            value[members] = best[members]
-            variable.assign(value)
+class Marks:
+    """Marks on members, kept in a variable of the model so that they are saved with it.
+
+    Args:
+        model: gets the variable.
+        num_members: M.
+        name: the variable's.
+    """
+
+    def __init__(self, model: keras.Model, num_members: int, name: str) -> None:
+        self._variable = model.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name=name)
+        self._remembered = np.zeros(num_members, bool)
+
+    def read(self) -> Array:
+        """Returns which members are marked, `[members]` of bool."""
+        return np.asarray(self._variable) > 0
+
+    def add(self, indices: Sequence[int]) -> None:
+        """Marks these members as well."""
+        flags = np.array(self._variable)
+        flags[np.asarray(indices, int)] = 1.0
+        self._variable.assign(flags)
+
+    def remember(self) -> None:
+        """Keeps the marks for a step that is about to be compiled, where the variable cannot be read."""
+        self._remembered = self.read()
+
+    def in_step(self) -> Array:
+        """Returns which members are marked, inside a step that may be compiled."""
+        return self.read() if tf.executing_eagerly() else self._remembered
+
+
+@contextlib.contextmanager
+def frozen_members_kept(owned: Sequence[tuple[Any, int | None]], frozen: Array) -> Iterator[None]:
+    """Puts the frozen members' part of the variables back, after a step, to what it was before it.
+
+    Args:
+        owned: variables, each with the member whose it is, or None: `[members, ...]`.
+        frozen: which members are frozen, `[members]` of bool. Without any, nothing is read or written.
+    """
+    kept = [(variable, owner) for variable, owner in owned if (frozen.any() if owner is None else frozen[owner])]
+    before = [tf.identity(variable.value) for variable, _ in kept]
+    yield
+    for (variable, owner), value in zip(kept, before, strict=True):
+        is_frozen = tf.constant(frozen if owner is None else True)
+        variable.assign(tf.where(_like(is_frozen, value), value, variable.value))
+
+
+def _like(frozen: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """`[members]` in a shape that broadcasts against `[members, ...]`; a scalar as it is."""
+    return tf.reshape(frozen, [-1, *([1] * (len(value.shape) - 1))]) if frozen.shape.rank else frozen
+
+
+class Snapshot:
+    """The variables of members at different times: each member's as they were when it was last kept."""
+
+    def __init__(self, owned: Sequence[tuple[Any, int | None]]) -> None:
+        self._owned = list(owned)
+        self._values = [np.array(variable) for variable, _ in self._owned]
+
+    def keep(self, members: Array) -> None:
+        """Takes the present variables of these members, `[members]` of bool."""
+        for place, (variable, owner) in enumerate(self._owned):
+            if owner is None:
+                self._values[place][members] = np.asarray(variable)[members]
+            elif members[owner]:
+                self._values[place] = np.array(variable)
+
+    def put_back(self, members: Array) -> None:
+        """Gives these members the variables that were kept."""
+        for (variable, owner), kept in zip(self._owned, self._values, strict=True):
+            if owner is None:
+                value = np.array(variable)
+                value[members] = kept[members]
+                variable.assign(value)
+            elif owner in members:
+                variable.assign(kept)

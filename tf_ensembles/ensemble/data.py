@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
+import zlib
 from typing import Any
 
 import numpy as np
@@ -153,7 +155,7 @@ def endless_batches(
         shuffle: whether to shuffle each epoch.
     """
     steps = -(-length // batch_size)
-    tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, _without_lists(arrays))
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         rows = tf.range(length)
@@ -166,6 +168,13 @@ def endless_batches(
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
 
     return tf.data.Dataset.counter().flat_map(order).map(take).prefetch(tf.data.AUTOTUNE)
+
+
+def _without_lists(structure: Any) -> Any:
+    """Tuples for lists, which `tf.data` takes for tensors, as Keras does."""
+    if isinstance(structure, dict):
+        return {key: _without_lists(part) for key, part in structure.items()}
+    return tuple(map(_without_lists, structure)) if isinstance(structure, list | tuple) else structure
 
 
 def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -239,6 +248,27 @@ def check_ids(ids: Any, length: int) -> Array:
     if found.shape != (length,) or not np.issubdtype(found.dtype, np.integer):
         raise ValueError(f"Expected integer ids of shape [{length}]. Received: {found.dtype} of shape {found.shape}")
     return found
+
+
+class Numbered:
+    """Knows the arrays that were numbered from 0 in the first `fit`, and warns, once, when others are."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+        self._told = False
+
+    def see(self, x: Any, length: int) -> None:
+        """Looks at the length and three rows of arrays that came without ids."""
+        rows = [0, length // 2, length - 1]
+        checksum = zlib.crc32(b"".join(np.ascontiguousarray(leaf[rows]).tobytes() for leaf in tf.nest.flatten(x)))
+        self._first = self._first or (length, checksum)
+        if self._first != (length, checksum) and not self._told:
+            self._told = True
+            warnings.warn(
+                "These are not the arrays of the first fit and have no ids: they are numbered from 0 again, so that "
+                f"each example gets the bootstrap weights of another one of that time. {_HOW_TO_ATTACH}",
+                stacklevel=4,
+            )
 
 
 def check_dataset_has_ids(dataset: Any) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
+from keras.src.backend.common import global_state
+from tensorflow.python.eager import context
 
 
 @functools.cache
@@ -32,6 +34,74 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the model and all layers in it, at any depth."""
     # `model.layers` has the first level only.
     return list(model._flatten_layers())
+
+
+@functools.cache
+def bookkeeping() -> frozenset[str]:
+    """Returns the names of the attributes that Keras keeps on every layer, model and operation, whatever it does."""
+    # What is left of an object's attributes is what its own class has put there.
+    tensor = keras.Input((1,))
+    plain = [keras.layers.Layer(), keras.Sequential([tensor, keras.layers.Identity()]), keras.Model(tensor, tensor)]
+    plain += [keras.ops.add(tensor, tensor)._keras_history.operation, keras.Model()]
+    return frozenset(name for part in plain for name in vars(part))
+
+
+def wiring(model: keras.Model) -> list[tuple[Any, list[Any]]]:
+    """Returns each operation of a graph with the arguments of its calls: places of tensors, and other values."""
+    # The public `get_config` says the same, a hundred times slower.
+    operations = graph_of(model).operations
+    places = {id(operation): place for place, operation in enumerate(operations)}
+
+    def argument(value: Any) -> Any:
+        if isinstance(value, keras.KerasTensor):
+            history = value._keras_history
+            return places.get(id(history.operation)), history.node_index, history.tensor_index
+        return value
+
+    def calls(operation: Any) -> list[Any]:
+        parts = [(node.arguments.args, node.arguments.kwargs) for node in operation._inbound_nodes]
+        return keras.tree.map_structure(argument, parts)
+
+    return [(operation, calls(operation)) for operation in operations]
+
+
+def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
+    """Returns the seed generators of all layers of a model."""
+    # Layers keep them in a list of their own, under whatever name they gave them.
+    return [generator for layer in all_layers(model) for generator in layer._seed_generators]
+
+
+@contextlib.contextmanager
+def recorded_initializers(record: dict[int, tuple[Any, Any]]) -> Iterator[None]:
+    """Fills `record` with each variable that is made and its initializer, by the variable's `id`."""
+    # A variable forgets its initializer, and a layer need not keep it.
+    make = keras.Variable._initialize_with_initializer
+
+    def remember(variable: Any, initializer: Any) -> None:
+        record[id(variable)] = variable, initializer
+        make(variable, initializer)
+
+    keras.Variable._initialize_with_initializer = remember
+    try:
+        yield
+    finally:
+        keras.Variable._initialize_with_initializer = make
+
+
+@contextlib.contextmanager
+def global_seeds_kept() -> Iterator[None]:
+    """Puts back what `keras.utils.set_random_seed` sets in Keras and TensorFlow."""
+    # Neither has a way to ask for it.
+    names = ("global_random_seed", "global_seed_generator")
+    tensorflow = context.context()
+    before = [global_state.get_global_attribute(name) for name in names]
+    kept = {name: vars(tensorflow).get(name) for name in ("_seed", "_rng")}
+    try:
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            global_state.set_global_attribute(name, value)
+        vars(tensorflow).update(kept)
 
 
 def standardize_inputs(graph: Any, inputs: Any) -> Any:

@@ -64,14 +64,18 @@ def is_vectorizable(model: keras.Model) -> bool:
 
 def is_graph(model: keras.Model) -> bool:
     """Whether the model is a graph of layers that can be run one by one: Sequential or Functional, without masks."""
+    return has_graph(model) and not any(
+        _makes_masks(layer) or layer.activity_regularizer for layer in keras_private.all_layers(model)
+    )
+
+
+def has_graph(model: keras.Model) -> bool:
+    """Whether the model is Sequential or Functional and built."""
     if type(model) is keras.Sequential:
-        graph = keras_private.graph_of(model)
-        return graph is not None and is_graph(graph)
+        return keras_private.graph_of(model) is not None
     functional = keras_private.functional_class()
     # A subclass may have been made by functional construction and yet have a `call` of its own.
-    if not isinstance(model, functional) or type(model).call is not functional.call:
-        return False
-    return not any(_makes_masks(layer) or layer.activity_regularizer for layer in keras_private.all_layers(model))
+    return isinstance(model, functional) and type(model).call is functional.call
 
 
 def _makes_masks(layer: keras.layers.Layer) -> bool:
@@ -119,6 +123,26 @@ def shared_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     return list({id(generator): generator for generator in generators}.values())
 
 
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """Rows that members took of their embeddings in one pass, so that their gradients can be asked for one by one.
+
+    Either `rows`, `[members, ..., size]`, that were taken at `ids`, `[...]` or `[members, ...]`; or, where a loop hides
+    that, the `tables` of the members, `[rows, size]` each.
+    """
+
+    rows: Any = None
+    ids: Any = None
+    tables: Any = None
+
+
+def tables(model: keras.Model) -> list[keras.Variable]:
+    """Returns the embeddings of a model whose gradients Keras takes row by row: all that are looked up and no more."""
+    found = [layer for layer in keras_private.all_layers(model) if isinstance(layer, layers.Embedding) and layer.built]
+    plain = [layer.embeddings for layer in found if _is_plain(layer)]
+    return [table for table in plain if table.regularizer is None]
+
+
 class Runner:
     """One forward pass of all members.
 
@@ -126,10 +150,14 @@ class Runner:
         stacked: the stacked variable `[members, ...]` for the `id` of each variable of the template.
         num_members: M.
         training: whether dropout drops and batch statistics are used and updated.
+        tables: the `id` of each of the template's embeddings whose lookups are to be kept in `looked_up`.
     """
 
-    def __init__(self, stacked: dict[int, keras.Variable], num_members: int, training: bool) -> None:
+    def __init__(
+        self, stacked: dict[int, keras.Variable], num_members: int, training: bool, tables: Sequence[int] = ()
+    ) -> None:
         self._stacked, self.num_members, self.training = stacked, num_members, training
+        self.looked_up: dict[int, list[Lookup]] = {table: [] for table in tables}
         self._penalties: list[Any] = []
 
     def variable(self, template_variable: keras.Variable) -> keras.Variable:
@@ -192,6 +220,9 @@ class Runner:
         variables = list(getattr(operation, "variables", []))
         # One unstack per variable: its gradient is one stack, where M slices would each pad a gradient to full size.
         values = [tf.unstack(self.variable(v).value, num=self.num_members) for v in variables]
+        for variable, value in zip(variables, values, strict=True):
+            if id(variable) in self.looked_up:
+                self.looked_up[id(variable)].append(Lookup(tables=value))
         if keras_private.takes_training(operation):
             kwargs = {**kwargs, "training": self.training}
         outputs, updates, penalties = [], [], []
@@ -265,7 +296,10 @@ def _broadcastable(weight: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def _embedding(runner: Runner, layer: layers.Embedding, x: tf.Tensor, stacked: bool) -> Stacked:
     table = runner.value(layer.embeddings, layer.compute_dtype)
     x = tf.cast(x, tf.int32)
-    return Stacked(tf.gather(table, x, batch_dims=1) if stacked else tf.gather(table, x, axis=1))
+    rows = tf.gather(table, x, batch_dims=1) if stacked else tf.gather(table, x, axis=1)
+    if id(layer.embeddings) in runner.looked_up:
+        runner.looked_up[id(layer.embeddings)].append(Lookup(rows, x))
+    return Stacked(rows)
 
 
 def _batch_norm(runner: Runner, layer: layers.BatchNormalization, x: tf.Tensor, stacked: bool) -> Stacked:
@@ -308,7 +342,7 @@ def _rule(operation: Any) -> Rule | None:
     """Returns how to run the layer for all members in one operation, or None if there is no such way."""
     if not isinstance(operation, layers.Layer) or not operation.built:
         return None
-    if operation.dtype_policy.quantization_mode is not None or getattr(operation, "lora_enabled", False):
+    if not _is_plain(operation):
         return None
     if type(operation) is layers.Dense:
         return _dense if _known_activation(operation) else None
@@ -320,6 +354,11 @@ def _rule(operation: Any) -> Rule | None:
     if type(operation) is layers.LayerNormalization:
         return _layer_norm if last and not getattr(operation, "rms_scaling", False) else None
     return None
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer's weights are what it computes with: neither quantized nor adapted."""
+    return layer.dtype_policy.quantization_mode is None and not getattr(layer, "lora_enabled", False)
 
 
 def _last_axis(layer: Any) -> bool:

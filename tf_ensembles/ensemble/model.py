@@ -1,14 +1,16 @@
 """`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
 
 The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
-done in the modules beside it: `stack` and `layer_rules` run members, `data` prepares examples, `outputs` has losses and
-mixtures, `updates` the optimizer's steps and frozen members, `callbacks` what happens between epochs.
+done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares
+examples, `outputs` has losses and mixtures, `updates` the optimizer's steps, `callbacks` frozen members and what
+happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, data, keras_private, outputs, stack, updates
+from tf_ensembles.ensemble import arguments, building, data, keras_private, outputs, stack, updates
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble.layer_rules import Hidden
 from tf_ensembles.ensemble.outputs import Kind
@@ -26,7 +28,7 @@ from tf_ensembles.prior import PriorFunction
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(keras.Model):
+class Ensemble(arguments.Settings, updates.Steps, keras.Model):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -42,6 +44,7 @@ class Ensemble(keras.Model):
         seed: decides initial weights, priors and bootstrap weights.
         outputs: what a member returns: `"logits"`, `"binary_logits"`, `"probabilities"` or `"values"`. `"auto"` reads
             it from the loss at `compile`.
+        check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
     """
 
     def __init__(
@@ -53,27 +56,41 @@ class Ensemble(keras.Model):
         l2: float = 0.0,
         seed: int = 0,
         outputs: str = "auto",
+        check: Any = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
-        self.num_members, self.prior, self.bootstrap = num_members, prior, bootstrap
-        self.l2, self.seed, self._outputs_argument = float(l2), seed, outputs
+        self._settle(prior, bootstrap, l2, seed)
+        self.num_members, self._outputs_argument = num_members, outputs
         self.kind = Kind.LOGITS if outputs == "auto" else Kind.parse(outputs)
-        self.members: stack.MemberStack | None = None
-        self.priors: stack.MemberStack | None = None
+        self.members: stack.Members | None = None
+        self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
-        self._frozen = updates.Marks(self, num_members, "frozen")
-        self._diverged = updates.Marks(self, num_members, "diverged")
+        self._frozen, self._diverged = (callbacks_lib.Marks(self, num_members, name) for name in ("frozen", "diverged"))
         self._auto_jit = True
         self._update: Hidden | None = None
         self._built_on: Any = None
-        # Models wait here until they are stacked: those without inputs of their own, until the first data.
-        models = stack.build_models(build_member, num_members, seed, "build_member")
-        priors = stack.build_models(prior.build, num_members, stack.prior_seed(seed), "build_prior") if prior else []
-        self._models, self._prior_models = Hidden(models), Hidden(priors)
-        if stack.have_known_outputs([*models, *priors]):
-            self._stack_models()
+        self._numbered = data.Numbered()
+        # What a saved file says: {"members": why they run separately}.
+        self._check = Hidden(check)
+        drafts = [building.Draft(build_member, num_members, seed, "build_member")]
+        if prior is not None:
+            drafts.append(building.Draft(prior.build, num_members, building.prior_seed(seed), "build_prior"))
+        self._drafts = Hidden(drafts)
+        if all(draft.has_known_outputs for draft in drafts):
+            self._stack_models(None)
+
+    @classmethod
+    def from_models(cls, models: Sequence[keras.Model], **kwargs: Any) -> Ensemble:
+        """Returns an ensemble of models that have their weights already, of one architecture or of several.
+
+        Args:
+            models: Keras models with outputs of one shape. The ensemble takes them over: train it, not them.
+            **kwargs: the other arguments of an ensemble.
+        """
+        given = building.Given([functools.partial(_itself, model) for model in models])
+        return cls(given, len(models), **kwargs)
 
     # Building: the variables of all members become stacked ones.
 
@@ -82,17 +99,16 @@ class Ensemble(keras.Model):
 
     def _build_on(self, sample: Any) -> None:
         """Builds models that were returned unbuilt, by a batch of one example."""
-        stack.build_on(self._models.value, sample, self.seed)
-        stack.build_on(self._prior_models.value, sample, stack.prior_seed(self.seed))
+        for draft in self._drafts.value:
+            draft.build_on(sample)
         self._built_on = stack.built_on(sample)
-        self._stack_models()
+        self._stack_models(sample)
 
-    def _stack_models(self) -> None:
-        shared = {"num_members": self.num_members, "dtype": self.dtype_policy}
-        self.members = stack.MemberStack(self._models.value, name="members", **shared)
-        if self.prior is not None:
-            self.priors = stack.MemberStack(self._prior_models.value, trainable=False, name="priors", **shared)
-        self._models, self._prior_models = Hidden([]), Hidden([])
+    def _stack_models(self, sample: Any) -> None:
+        options = {"sample": sample, "num_members": self.num_members, "dtype": self.dtype_policy}
+        self.members, *priors = building.assemble_all(self._drafts.value, self._check.value, **options)
+        self.priors = priors[0] if priors else None
+        self._drafts = Hidden([])
         self.supports_jit = self.members.supports_jit and (self.priors is None or self.priors.supports_jit)
         self.built = True
         self._num_outputs = stack.num_outputs(self.members, self.priors, self._built_on)
@@ -104,7 +120,7 @@ class Ensemble(keras.Model):
             if self.compiled and self._auto_jit:
                 self.jit_compile = self._resolve_auto_jit_compile()
 
-    def _built_members(self) -> stack.MemberStack:
+    def _built_members(self) -> stack.Members:
         if self.members is None:
             raise ValueError(
                 "Expected an ensemble that has seen data, or members that start with keras.Input. "
@@ -112,20 +128,13 @@ class Ensemble(keras.Model):
             )
         return self.members
 
+    def _member_models(self) -> list[keras.Model]:
+        return self._drafts.value[0].models if self.members is None else self.members.templates
+
     @property
     def execution(self) -> str:
         """How members run: `"vectorized"`, or what is looped over members and why nothing better is known."""
         return stack.execution(self.members, self.priors)
-
-    @property
-    def frozen(self) -> Array:
-        """Which members are no longer trained, `[members]` of bool."""
-        return self._frozen.read()
-
-    @property
-    def diverged(self) -> Array:
-        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
-        return self._diverged.read()
 
     @property
     def member_losses(self) -> Array:
@@ -133,10 +142,19 @@ class Ensemble(keras.Model):
         return np.asarray(self._member_mean.result())
 
     @property
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """The members' variables without their priors', each with the member whose it is; None: `[members, ...]`."""
+        return self._built_members().owned_variables()
+
+    @property
     def stacked_variables(self) -> list[keras.Variable]:
-        """The members' variables, each `[members, ...]`, without their priors'."""
-        variables = self._built_members().variables
-        return [v for v in variables if v.shape[:1] == (self.num_members,) and "seed_state" not in v.name]
+        """Those of the members' variables that hold all members, each `[members, ...]`; none if members run apart."""
+        return [variable for variable, owner in self.owned_variables if owner is None]
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Prints what `keras.Model.summary` does, and how members run."""
+        super().summary(*args, **kwargs)
+        (kwargs.get("print_fn") or print)(f"Members run: {self.execution}")
 
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure that the members take."""
@@ -198,53 +216,10 @@ class Ensemble(keras.Model):
         self._member_mean = outputs.MemberMean(self.num_members)
         self._update = None
 
-    def _make_update(self) -> updates.MemberwiseUpdate:
-        if self._update is None:
-            with self.distribute_strategy.scope():
-                update = updates.MemberwiseUpdate(self.optimizer, self.trainable_variables, self.num_members)
-            self._update = Hidden(update)
-        return self._update.value
-
     def _resolve_auto_jit_compile(self) -> bool:
         """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""
         # It cannot reach the variables of other replicas' devices, except on TPUs, which compile by themselves.
         return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
-
-    def _remember_marks(self) -> None:
-        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
-        self._frozen.remember()
-        self._diverged.remember()
-
-    def make_train_function(self, force: bool = False) -> Any:
-        """Compiles the training step for the members that are marked now."""
-        self._remember_marks()
-        return super().make_train_function(force)
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """Compiles the evaluation step for the members that are marked now."""
-        self._remember_marks()
-        with keras_private.jit_left_off(self, self._auto_jit):
-            return super().make_test_function(force)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """Compiles prediction."""
-        with keras_private.jit_left_off(self, self._auto_jit):
-            return super().make_predict_function(force)
-
-    def freeze_members(self, indices: Sequence[int]) -> None:
-        """Stops training these members; the others go on."""
-        self._mark(indices, self._frozen)
-
-    def mark_diverged(self, indices: Sequence[int]) -> None:
-        """Stops training these members and leaves them out of mixtures and metrics."""
-        self._mark(indices, self._frozen, self._diverged)
-
-    def _mark(self, indices: Sequence[int], *marks: updates.Marks) -> None:
-        for mark in marks:
-            mark.add(indices)
-        if self.compiled:  # The marks are part of the compiled steps.
-            self.make_train_function(force=True)
-            self.make_test_function(force=True)
 
     # One step of training or evaluation.
 
@@ -252,13 +227,13 @@ class Ensemble(keras.Model):
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
-        with updates.frozen_members_kept(self.stacked_variables, self._frozen.in_step()):
+        with callbacks_lib.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
                 losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
                 total = self.optimizer.scale_loss(outputs.total_loss(self._member_loss, losses, penalty))
-            gradients = tape.gradient(total, self.trainable_variables)
-            self._make_update().apply(gradients, losses)
+            update = self._make_update()
+            update.apply(update.gradients(tape, total, self._built_members().tables()), losses)
         return self._report(x, y, result, losses + penalty, sample_weight)
 
     def test_step(self, batch: Any) -> dict[str, Any]:
@@ -367,6 +342,8 @@ class Ensemble(keras.Model):
         if self.kind is Kind.PROBABILITIES:
             data.check_probabilities(self(tf.nest.map_structure(lambda v: v[:8], inputs)))
         ids = data.check_ids(parts.ids, length)
+        if self.bootstrap is not None and training and parts.ids is None:
+            self._numbered.see(inputs, length)
         prior = stack.cached_prior(self.priors, inputs, length, self._num_outputs)
         return data.with_ids(inputs, ids if training else None, prior), y
 
@@ -391,10 +368,10 @@ class Ensemble(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Returns the architecture of a member and of a prior, and the other arguments."""
         own = {key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")}
-        prior = None if self.priors is None or self.prior is None else (self.priors.template, self.prior.scale)
         given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
-        member = self._built_members().template
-        return {**own, **arguments.write(member, prior, self.bootstrap, self._built_on), **given}
+        scale = self.prior.scale if self.prior is not None else None
+        written = arguments.write(self._built_members(), self.priors, scale, self.bootstrap, self._built_on)
+        return {**own, **written, **given}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:
@@ -418,3 +395,7 @@ class Ensemble(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
+
+
+def _itself(model: keras.Model) -> keras.Model:
+    return model

@@ -6,80 +6,19 @@ input, is `[batch, ...]` until the first layer that has weights. `Stacked` marks
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import draws
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import keras_private, layer_rules
+from tf_ensembles.ensemble import keras_private, layer_rules, probe
 from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
-
-# Building models.
-
-
-@contextlib.contextmanager
-def seeded(seed: int, member: int) -> Iterator[None]:
-    """Makes everything that Keras draws while a member is built a function of (seed, member); restores all state.
-
-    Keras 3 seeds its initializers and dropout layers from Python's `random`; user code may draw from NumPy's.
-    """
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    entropy = np.random.SeedSequence([seed & (2**64 - 1), member]).generate_state(2)
-    random.seed(int(entropy[0]))
-    np.random.seed(entropy[1])  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-
-
-def build_models(build: Callable[[], keras.Model], num_members: int, seed: int, what: str) -> list[keras.Model]:
-    """Calls the user's builder once per member and checks that it returns a new Keras model each time."""
-    models: list[keras.Model] = []
-    owners: dict[int, int] = {}
-    for member in range(num_members):
-        with seeded(seed, member):
-            model = build()
-        if not isinstance(model, keras.Model):
-            raise ValueError(f"Expected {what} to return a keras.Model (Keras 3). Received: {type(model)}")
-        for part in (model, *model.variables):
-            first = owners.setdefault(id(part), member)
-            if first != member:
-                raise ValueError(
-                    f"Expected {what} to return a new model with its own variables at every call. "
-                    f"Received: the same {type(part).__name__} for members {first} and {member}"
-                )
-        models.append(model)
-    return models
-
-
-def build_on(models: Sequence[keras.Model], sample: Any, seed: int) -> None:
-    """Creates the variables of models that were returned unbuilt, by calling each on a sample of the data."""
-    for member, model in enumerate(models):
-        if not model.built:
-            with seeded(seed, member):
-                model(sample)
-
-
-def have_known_outputs(models: Sequence[keras.Model]) -> bool:
-    """Whether all models have their variables and an output shape already, without having seen data."""
-    return all(model.built and hasattr(model, "output_shape") for model in models)
-
-
-def prior_seed(seed: int) -> int:
-    """Returns the seed that priors are built with, so that they do not repeat the draws that start the members."""
-    return draws.key(seed, draws.Purpose.PRIOR)
-
 
 # Stacking them.
 
@@ -95,7 +34,63 @@ class _PerMember:
         return tf.stack([self._constraint(value) for value in values])
 
 
-class MemberStack(keras.layers.Layer):
+class Members(keras.layers.Layer):
+    """What all ways to run M members share.
+
+    Args:
+        num_members: M.
+        trainable: False for a prior: nothing in it is ever trained or updated.
+    """
+
+    looped: tuple[str, ...]  # the parts that run once per member
+    supports_jit: bool  # whether XLA makes it faster
+    separate = ""  # why each member runs with its own graph
+
+    def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
+        super().__init__(trainable=trainable, **kwargs)
+        self.num_members, self._is_prior = num_members, not trainable
+
+    @property
+    def trainable(self) -> bool:
+        """Whether members are trained; a prior never is."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
+
+    @property
+    def templates(self) -> list[keras.Model]:
+        """The models whose graphs are run: the first member's, which stands for all, or all."""
+        raise AttributeError
+
+    @property
+    def template(self) -> keras.Model:
+        """The first member's model."""
+        return self.templates[0]
+
+    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
+        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
+        return {}
+
+    def flags(self) -> tuple[bool, ...]:
+        """Returns which layers are trained, after the variables have been told."""
+        return (self.trainable, *(layer.trainable for m in self.templates for layer in keras_private.all_layers(m)))
+
+    def build(self, *args: Any) -> None:
+        """Does nothing: all variables exist since construction."""
+        self.built = True
+
+    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        raise AttributeError
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        """Returns outputs `[members, batch, outputs]`."""
+        return self.run(inputs, training)[0]
+
+
+class MemberStack(Members):
     """Runs M models of one architecture: inputs `[batch, ...]` to outputs `[members, batch, outputs]`.
 
     Args:
@@ -107,11 +102,12 @@ class MemberStack(keras.layers.Layer):
     """
 
     def __init__(self, models: Sequence[keras.Model], num_members: int, trainable: bool = True, **kwargs: Any) -> None:
-        super().__init__(trainable=trainable, **kwargs)
-        self.num_members = num_members
+        super().__init__(num_members, trainable, **kwargs)
         # Hidden in a holder: Keras would otherwise track the template's own variables as ours.
         self._hidden = Hidden(models[0])
         self._stacked: Hidden = Hidden(self._stack(models, trainable))
+        self._tables = [id(variable) for variable in layer_rules.tables(models[0])]
+        self._looked_up: Hidden = Hidden({})
         self.looped = layer_rules.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
@@ -125,9 +121,18 @@ class MemberStack(keras.layers.Layer):
             )
 
     @property
-    def template(self) -> keras.Model:
+    def templates(self) -> list[keras.Model]:
         """The first member's model, which gives the architecture."""
-        return self._hidden.value
+        return [self._hidden.value]
+
+    def flags(self) -> tuple[bool, ...]:
+        """Returns which layers are trained, after the stacked variables have been told what the template's say."""
+        for variable in self.template.trainable_variables if self.trainable else ():
+            self._stacked.value[id(variable)].trainable = True
+        for variable in self.template.non_trainable_variables:
+            if id(variable) in self._stacked.value:  # A generator that draws for all members is not stacked.
+                self._stacked.value[id(variable)].trainable = False
+        return super().flags()
 
     def _stack(self, models: Sequence[keras.Model], trainable: bool) -> dict[int, keras.Variable]:
         stacked = {}
@@ -152,13 +157,10 @@ class MemberStack(keras.layers.Layer):
             )
         return stacked
 
-    def build(self, *args: Any) -> None:
-        """Does nothing: all variables exist since construction."""
-        self.built = True
-
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable)
+        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable, self._tables)
+        self._looked_up = Hidden(runner.looked_up)
         if layer_rules.is_vectorizable(self.template):
             outputs = runner.run_graph(self.template, inputs)
         else:
@@ -168,9 +170,14 @@ class MemberStack(keras.layers.Layer):
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        """Returns outputs `[members, batch, outputs]`."""
-        return self.run(inputs, training)[0]
+    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
+        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
+        found = self._looked_up.value
+        return {id(self._stacked.value[table]): found.get(table, []) for table in self._tables}
+
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """Returns the variables that hold members, each with None: it has a row for each of them."""
+        return [(variable, None) for variable in self._stacked.value.values()]
 
     def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
         """Returns one member's variables, in the order of the template's `variables`."""
@@ -183,6 +190,81 @@ class MemberStack(keras.layers.Layer):
             value = tf.cast(variable.value, tf.float32)
             total += tf.reduce_sum(tf.square(value), axis=list(range(1, len(variable.shape))))
         return total
+
+
+class SeparateMembers(Members):
+    """Runs M models one after the other, each with its own graph and variables: inputs `[batch, ...]` to outputs
+    `[members, batch, outputs]`.
+
+    Slower than a stack, and right for all that a stack cannot be: members with other activations, depths or constants,
+    and layers whose calls change more than a stack can follow.
+
+    Args:
+        models: built models, one per member.
+        num_members: M.
+        reason: why they are not stacked.
+        trainable: False for a prior: nothing in it is ever trained or updated.
+    """
+
+    def __init__(
+        self, models: Sequence[keras.Model], num_members: int, reason: str, trainable: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(num_members, trainable, **kwargs)
+        self.separate, self.models = reason, list(models)
+        self.looped: tuple[str, ...] = ("whole model",)
+        self.supports_jit = False
+        for model in models if not trainable else ():
+            model.trainable = False
+
+    @property
+    def templates(self) -> list[keras.Model]:
+        """All members' models."""
+        return list(self.models)
+
+    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        outputs, penalties = [], []
+        for model in self.models:
+            outputs.append(tf.convert_to_tensor(model(inputs, training=training and self.trainable)))
+            penalties.append(sum((tf.cast(loss, tf.float32) for loss in model.losses), start=tf.zeros([])))
+        return tf.stack(outputs), tf.stack(penalties)
+
+    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
+        """Returns the variables, each with the member whose it is."""
+        return [(variable, member) for member, model in enumerate(self.models) for variable in model.variables]
+
+    def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
+        """Returns one member's variables, in the order of its model's `variables`."""
+        return [np.asarray(variable) for variable in self.models[member].variables]
+
+    def squared_norm(self) -> tf.Tensor:
+        """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""
+        norms = []
+        for model in self.models:
+            squares = [tf.reduce_sum(tf.square(tf.cast(v.value, tf.float32))) for v in model.trainable_variables]
+            norms.append(tf.add_n(squares) if squares else tf.zeros([]))
+        return tf.stack(norms)
+
+    # Arrays that layers have drawn and that are no variables are in no configuration: the file keeps them here.
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the arrays, beside which each model writes its variables."""
+        for member, model in enumerate(self.models):
+            for place, constant in enumerate(probe.constants(model)):
+                store[f"{member}_{place}"] = np.asarray(constant.value)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Puts the arrays back into the layers."""
+        for member, model in enumerate(self.models):
+            found = probe.constants(model)
+            kept = [name for name in store.keys() if name.startswith(f"{member}_")]  # noqa: SIM118
+            if len(kept) != len(found):
+                raise ValueError(
+                    f"Expected member {member} with {len(kept)} arrays that are no variables, as the file has. "
+                    f"Received: {len(found)}. Has the code of its layers changed?"
+                )
+            for place, constant in enumerate(found):
+                constant.put(np.asarray(store[f"{member}_{place}"]))
 
 
 class _Constant(keras.initializers.Initializer):
@@ -198,15 +280,17 @@ class _Constant(keras.initializers.Initializer):
 # Running members and priors.
 
 
-def execution(members: MemberStack | None, priors: MemberStack | None) -> str:
-    """Returns how members run: `"vectorized"`, or what is looped over members."""
+def execution(members: Members | None, priors: Members | None) -> str:
+    """Returns how members run: `"vectorized"`, what is looped over members, or why each has its own graph."""
     if members is None:
         return "not built"
-    looped = [*members.looped, *(priors.looped if priors else ())]
-    return "vectorized" if not looped else f"looped over members: {', '.join(looped)}"
+    parts = [members] if priors is None else [members, priors]
+    looped = [name for part in parts for name in part.looped if not part.separate]
+    separate = [f"separate {part.name}: {part.separate}" for part in parts if part.separate]
+    return "; ".join([f"looped over members: {', '.join(looped)}"] * bool(looped) + separate) or "vectorized"
 
 
-def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, known: Any) -> tf.Tensor:
+def add_prior(result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any) -> tf.Tensor:
     """Returns members' outputs `[members, batch, outputs]` with their scaled priors' added.
 
     Args:
@@ -219,12 +303,12 @@ def add_prior(result: tf.Tensor, priors: MemberStack, scale: float, x: Any, know
     return result + scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
 
 
-def prior_outputs(priors: MemberStack, x: Any) -> tf.Tensor:
+def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
     """Returns the unscaled priors `[members, batch, outputs]`."""
     return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
 
 
-def cached_prior(priors: MemberStack | None, x: Any, length: int, num_outputs: int) -> Array | None:
+def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) -> Array | None:
     """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
     if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
         return None
@@ -256,7 +340,7 @@ def zeros(built_on: Any) -> Any:
     return _map_built_on(lambda shape, dtype: tf.zeros([1, *shape], dtype), built_on)
 
 
-def input_specs(members: MemberStack, built_on: Any) -> Any:
+def input_specs(members: Members, built_on: Any) -> Any:
     """Returns the shape, batch first, and dtype of each input, in the structure that the members take."""
     if built_on is not None:
         return _map_built_on(lambda shape, dtype: ((None, *shape), dtype), built_on)
@@ -265,14 +349,16 @@ def input_specs(members: MemberStack, built_on: Any) -> Any:
     return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
 
 
-def num_outputs(members: MemberStack, priors: MemberStack | None, built_on: Any) -> int:
+def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:
     """Returns the size of a member's output, after checks that it is `[batch, outputs]` and a prior's the same."""
-    member = _output_shape(members.template, built_on)
+    member, *others = [_output_shape(model, built_on) for model in members.templates]
     if len(member) != 2:
         raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
-    prior = member if priors is None else _output_shape(priors.template, built_on)
-    if prior != member:
-        raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
+    if any(other != member for other in others):
+        raise ValueError(f"Expected members with outputs of one shape. Received: {sorted({member, *others})}")
+    for prior in [] if priors is None else [_output_shape(model, built_on) for model in priors.templates]:
+        if prior != member:
+            raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
     if member[1] is None:
         raise ValueError(f"Expected members with a known number of outputs. Received: shape {member}")
     return member[1]

@@ -1,4 +1,4 @@
-"""Optimizer steps that keep members independent, and members that are frozen.
+"""Optimizer steps that keep members independent, and the compiled steps that hold them.
 
 Stacked variables hold all members, so an optimizer that treats every number by itself trains each member as if it were
 alone. One that looks at a whole variable (norms, matrix factors) would mix them: it gets one variable per member.
@@ -7,14 +7,17 @@ alone. One that looks at a whole variable (norms, matrix factors) would mix them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.callbacks import Marks
+from tf_ensembles.ensemble.layer_rules import Hidden, Lookup
 
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
@@ -23,74 +26,244 @@ _ELEMENTWISE = (
 )  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
+class RowGradients:
+    """Gradients of embeddings, one per row that was taken: `values` `[members, taken, size]`, at `ids`.
+
+    A batch takes a row as often as its token comes. Keras hands these to the optimizer one by one, and what is not
+    linear, such as the squares of Adam, is computed for each before they are added; so it is done here.
+    """
+
+    values: tf.Tensor
+    ids: tf.Tensor  # [members, taken]
+    num_rows: int
+
+    def times(self, factor: tf.Tensor) -> RowGradients:
+        """Returns them multiplied by a number per member, `[members]`."""
+        return dataclasses.replace(self, values=self.values * factor[:, None, None])
+
+    def of_all(self) -> tf.IndexedSlices:
+        """Returns those of all members, as rows of `[members * rows, size]`."""
+        members, size = self.values.shape[0], self.values.shape[-1]
+        ids = self.ids + self.num_rows * tf.range(members, dtype=self.ids.dtype)[:, None]
+        return _slices(tf.reshape(self.values, [-1, size]), tf.reshape(ids, [-1]), members * self.num_rows)
+
+    def of_each(self) -> list[tf.IndexedSlices]:
+        """Returns each member's, as rows of `[rows, size]`."""
+        parts = zip(tf.unstack(self.values), tf.unstack(self.ids), strict=True)
+        return [_slices(values, ids, self.num_rows) for values, ids in parts]
+
+
+def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:
+    return tf.IndexedSlices(values, ids, tf.constant([num_rows, values.shape[-1]]))
+
+
+def _row_gradients(lookups: Sequence[Lookup], gradients: Sequence[Any], variable: Any) -> Any:
+    """Returns gradients of the rows that were looked up in a stacked variable `[members, rows, size]`; None if unused.
+
+    Args:
+        lookups: all of one pass.
+        gradients: of the `rows` or `tables` of each.
+        variable: the stacked variable.
+    """
+    members, num_rows, size = variable.shape
+    values, ids = [], []
+    for lookup, gradient in zip(lookups, gradients, strict=True):
+        if lookup.tables is None and gradient is not None:
+            taken = tf.reshape(lookup.ids, [members if len(lookup.ids.shape) == len(gradient.shape) - 1 else 1, -1])
+            values.append(tf.reshape(gradient, [members, -1, size]))
+            ids.append(tf.repeat(taken, members // taken.shape[0], axis=0))
+        elif lookup.tables is not None and any(part is not None for part in gradient):
+            if not all(isinstance(part, tf.IndexedSlices) for part in gradient):
+                return tf.stack(
+                    [tf.zeros([num_rows, size]) if g is None else tf.convert_to_tensor(g) for g in gradient]
+                )
+            values.append(tf.stack([tf.reshape(part.values, [-1, size]) for part in gradient]))
+            ids.append(tf.stack([tf.cast(tf.reshape(part.indices, [-1]), tf.int32) for part in gradient]))
+    if not values:
+        return None
+    return RowGradients(tf.cast(tf.concat(values, 1), variable.dtype), tf.concat(ids, 1), num_rows)
+
+
 def _inner(optimizer: Any) -> Any:
     return optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
 
 
 class MemberwiseUpdate:
-    """Applies gradients of stacked variables `[members, ...]` with a Keras optimizer, member by member in effect.
+    """Applies gradients with a Keras optimizer, member by member in effect.
 
     Args:
         optimizer: any Keras optimizer.
-        variables: the stacked trainable variables.
+        owned: the trainable variables, each with the member whose it is, or None: `[members, ...]`, a row for each.
         num_members: M.
+        tables: the `id` of each variable that is an embedding, whose gradients come row by row.
     """
 
-    def __init__(self, optimizer: Any, variables: Sequence[Any], num_members: int) -> None:
-        self._optimizer, self._variables, self._num_members = optimizer, list(variables), num_members
+    def __init__(
+        self,
+        optimizer: Any,
+        owned: Sequence[tuple[Any, int | None]],
+        num_members: int,
+        tables: Iterable[int] = (),
+    ) -> None:
+        self._optimizer, self._num_members = optimizer, num_members
+        one_device = tf.distribute.get_strategy().num_replicas_in_sync == 1
+        self._tables = set() if getattr(_inner(optimizer), "use_ema", False) or not one_device else set(tables)
+        self.variables = [variable for variable, _ in owned]
+        self._owners = [member for _, member in owned]
         self._slices: list[list[Any]] = []
-        if type(_inner(optimizer)) not in _ELEMENTWISE:
+        stacked = None in self._owners
+        if stacked and type(_inner(optimizer)) not in _ELEMENTWISE:
             if getattr(_inner(optimizer), "use_ema", False):
                 name = type(_inner(optimizer)).__name__
                 raise ValueError(
                     f"Expected use_ema=False with {name}, whose updates mix numbers. Received: use_ema=True"
                 )
             self._slices = [
-                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self._variables] for m in range(num_members)
+                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self.variables] for m in range(num_members)
             ]
+        # An optimizer knows rows of the first axis only, so it gets the embeddings of all members one below the other.
+        self._flat = {
+            id(v): keras.Variable(tf.reshape(v.value, [-1, v.shape[-1]]), name=v.name)
+            for v in self.variables
+            if id(v) in self._tables and not self._slices
+        }
         if not optimizer.built:
-            optimizer.build([v for member in self._slices for v in member] if self._slices else self._variables)
+            whole = [self._flat.get(id(v), v) for v in self.variables]
+            optimizer.build([v for member in self._slices for v in member] if self._slices else whole)
+
+    def follow(self, trainable: Sequence[Any]) -> None:
+        """Raises if a variable has become trainable that the optimizer does not know; fewer are no trouble."""
+        known = {id(variable) for variable in self.variables}
+        for variable in trainable:
+            if id(variable) not in known:
+                raise ValueError(
+                    f"Expected compile() once more after layers were made trainable. Received: {variable.path}, which "
+                    "the optimizer does not know"
+                )
+
+    def gradients(
+        self, tape: tf.GradientTape, total: tf.Tensor, looked_up: dict[int, list[Lookup]] | None = None
+    ) -> list[Any]:
+        """Returns the gradients of the variables, None for those that are not trained now.
+
+        Args:
+            tape: has seen the step.
+            total: what is minimized.
+            looked_up: the rows of embeddings that were taken, by the `id` of their variables.
+        """
+        looked_up = {key: found for key, found in (looked_up or {}).items() if key in self._tables}
+        trained = {id(v): v for v in self.variables if v.trainable}
+        sources = {
+            key: v if key not in looked_up else [p.rows if p.tables is None else p.tables for p in looked_up[key]]
+            for key, v in trained.items()
+        }
+        found = dict(zip(sources, tape.gradient(total, list(sources.values())), strict=True))
+        for key, lookups in looked_up.items():
+            if key in found:
+                found[key] = _row_gradients(lookups, found[key], trained[key])
+        return [found.get(id(variable)) for variable in self.variables]
 
     def apply(self, gradients: Sequence[Any], losses: tf.Tensor) -> None:
         """Updates the variables; `losses` `[members]` tell which members are still finite."""
+        reached = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        found, owners = [gradients[place] for place in reached], [self._owners[place] for place in reached]
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             # One member's NaN would make the loss scale drop the whole step.
             finite = tf.math.is_finite(losses)
-            gradients = [tf.where(_broadcastable(finite, g), g, tf.zeros_like(g)) for g in gradients]
-        gradients = self._clip(gradients)
+            found = [_finite_only(g, _of(finite, owner)) for g, owner in zip(found, owners, strict=True)]
+        found = self._clip(found, owners)
         with _without_clipping(_inner(self._optimizer)):
             if self._slices:
-                self._apply_by_slices(gradients)
+                self._apply_by_slices(found, reached)
             else:
-                self._optimizer.apply(gradients, self._variables)
+                self._apply_whole(found, [self.variables[place] for place in reached])
 
-    def _apply_by_slices(self, gradients: Sequence[Any]) -> None:
-        values = [tf.unstack(v.value, num=self._num_members) for v in self._variables]
-        parts = [tf.unstack(g, num=self._num_members) for g in gradients]
-        for m, member in enumerate(self._slices):
+    def _apply_whole(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        flat = {id(v): self._flat[id(v)] for v in variables if id(v) in self._flat}
+        for v in variables:
+            if id(v) in flat:
+                flat[id(v)].assign(tf.reshape(v.value, flat[id(v)].shape))
+        given = [g.of_all() if isinstance(g, RowGradients) else g for g in gradients]
+        given = [
+            tf.reshape(g, flat[id(v)].shape) if id(v) in flat and not isinstance(g, tf.IndexedSlices) else g
+            for g, v in zip(given, variables, strict=True)
+        ]
+        self._optimizer.apply(given, [flat.get(id(v), v) for v in variables])
+        for v in variables:
+            if id(v) in flat:
+                self._put(v, tf.reshape(flat[id(v)].value, v.shape))
+
+    def _put(self, variable: Any, value: tf.Tensor) -> None:
+        """Gives a variable what the optimizer made of its stand-in, and asks its constraint, which that has not."""
+        constraint = getattr(variable, "constraint", None)
+        variable.assign(value if constraint is None else constraint(value))
+
+    def _apply_by_slices(self, gradients: Sequence[Any], reached: Sequence[int]) -> None:
+        variables = [self.variables[place] for place in reached]
+        slices = [[member[place] for place in reached] for member in self._slices]
+        values = [tf.unstack(v.value, num=self._num_members) for v in variables]
+        parts = [
+            g.of_each() if isinstance(g, RowGradients) else tf.unstack(g, num=self._num_members) for g in gradients
+        ]
+        for m, member in enumerate(slices):
             for variable, value in zip(member, values, strict=True):
                 variable.assign(value[m])
         self._optimizer.apply(
             [part[m] for m in range(self._num_members) for part in parts],
-            [v for member in self._slices for v in member],
+            [v for member in slices for v in member],
         )
-        for index, variable in enumerate(self._variables):
-            variable.assign(tf.stack([member[index].value for member in self._slices]))
+        for index, variable in enumerate(variables):
+            self._put(variable, tf.stack([member[index].value for member in slices]))
 
-    def _clip(self, gradients: Sequence[Any]) -> list[Any]:
+    def _clip(self, gradients: Sequence[Any], owners: Sequence[int | None]) -> list[Any]:
         """Clips by norm, each member's gradients by their own norm."""
         inner = _inner(self._optimizer)
+        if inner.global_clipnorm is None and inner.clipnorm is None:
+            return list(gradients)
         scale = 1.0
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             scale = self._optimizer.dynamic_scale.value  # The gradients are still multiplied by it.
-        squares = [tf.reduce_sum(tf.square(g), axis=list(range(1, len(g.shape)))) for g in gradients]
+        squares = [_squared_norm(g, owner is None) for g, owner in zip(gradients, owners, strict=True)]
         if inner.global_clipnorm is not None:
-            total = tf.sqrt(tf.add_n(squares))
-            return [g * _broadcastable(_factor(inner.global_clipnorm * scale, total), g) for g in gradients]
-        if inner.clipnorm is not None:
-            limit = inner.clipnorm * scale
-            return [g * _broadcastable(_factor(limit, tf.sqrt(s)), g) for g, s in zip(gradients, squares, strict=True)]
-        return list(gradients)
+            rows = [square for square, owner in zip(squares, owners, strict=True) if owner is None]
+            own = [[q for q, o in zip(squares, owners, strict=True) if o == m] for m in range(self._num_members)]
+            total = tf.stack([sum(mine, start=tf.zeros([])) for mine in own]) if any(own) else tf.zeros([])
+            factor = _factor(inner.global_clipnorm * scale, tf.sqrt(sum(rows, start=total)))
+            factors = [_of(factor, owner) for owner in owners]
+        else:
+            factors = [_factor(inner.clipnorm * scale, tf.sqrt(square)) for square in squares]
+        return [_times(g, factor) for g, factor in zip(gradients, factors, strict=True)]
+
+
+def _of(per_member: tf.Tensor, owner: int | None) -> tf.Tensor:
+    """`[members]` for a variable with a row for each, and a scalar for that of one member."""
+    return per_member if owner is None else per_member[owner]
+
+
+def _finite_only(gradient: Any, finite: tf.Tensor) -> Any:
+    """Returns a gradient with zeros for members whose loss is not finite: `[members]` of bool, or a scalar."""
+    if isinstance(gradient, RowGradients):
+        kept = tf.where(finite[:, None, None], gradient.values, tf.zeros_like(gradient.values))
+        return dataclasses.replace(gradient, values=kept)
+    if isinstance(gradient, tf.IndexedSlices):
+        kept = tf.where(finite, gradient.values, tf.zeros_like(gradient.values))
+        return tf.IndexedSlices(kept, gradient.indices, gradient.dense_shape)
+    return tf.where(_broadcastable(finite, gradient), gradient, tf.zeros_like(gradient))
+
+
+def _squared_norm(gradient: Any, stacked: bool) -> tf.Tensor:
+    """`[members]`, or a scalar. Rows of an embedding that a batch has more than once count one by one, as in Keras."""
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices | RowGradients) else gradient
+    return tf.reduce_sum(tf.square(values), axis=list(range(1, len(values.shape))) if stacked else None)
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    if isinstance(gradient, RowGradients):
+        return gradient.times(factor)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * _broadcastable(factor, gradient)
 
 
 def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
@@ -98,8 +271,8 @@ def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
 
 
 def _broadcastable(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
-    """`[members]` in a shape that broadcasts against `[members, ...]`."""
-    return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))])
+    """`[members]` in a shape that broadcasts against `[members, ...]`; a scalar as it is."""
+    return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))]) if per_member.shape.rank else per_member
 
 
 @contextlib.contextmanager
@@ -113,48 +286,78 @@ def _without_clipping(optimizer: Any) -> Iterator[None]:
         optimizer.clipnorm, optimizer.global_clipnorm = kept
 
 
-class Marks:
-    """Marks on members, kept in a variable of the model so that they are saved with it.
+class Steps:
+    """The part of an `Ensemble` that makes its compiled steps, which hold who is frozen and what is trainable."""
 
-    Args:
-        model: gets the variable.
-        num_members: M.
-        name: the variable's.
-    """
+    num_members: int
+    optimizer: Any
+    trainable_variables: list[Any]
+    distribute_strategy: Any
+    compiled: bool
+    _built_members: Callable[[], Any]
+    _frozen: Marks
+    _diverged: Marks
+    _update: Hidden | None
+    _auto_jit: bool
+    _flags: Any = None
 
-    def __init__(self, model: keras.Model, num_members: int, name: str) -> None:
-        self._variable = model.add_weight(shape=(num_members,), initializer="zeros", trainable=False, name=name)
-        self._remembered = np.zeros(num_members, bool)
+    @property
+    def frozen(self) -> Array:
+        """Which members are no longer trained, `[members]` of bool."""
+        return self._frozen.read()
 
-    def read(self) -> Array:
-        """Returns which members are marked, `[members]` of bool."""
-        return np.asarray(self._variable) > 0
+    @property
+    def diverged(self) -> Array:
+        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
+        return self._diverged.read()
 
-    def add(self, indices: Sequence[int]) -> None:
-        """Marks these members as well."""
-        flags = np.array(self._variable)
-        flags[np.asarray(indices, int)] = 1.0
-        self._variable.assign(flags)
+    def _make_update(self) -> MemberwiseUpdate:
+        if self._update is None:
+            with self.distribute_strategy.scope():
+                owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
+                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
+                tables = self._built_members().tables()
+                update = MemberwiseUpdate(self.optimizer, owned, self.num_members, tables)
+            self._update = Hidden(update)
+        return self._update.value
 
-    def remember(self) -> None:
-        """Keeps the marks for a step that is about to be compiled, where the variable cannot be read."""
-        self._remembered = self.read()
+    def _remember_marks(self) -> None:
+        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
+        self._frozen.remember()
+        self._diverged.remember()
 
-    def in_step(self) -> Array:
-        """Returns which members are marked, inside a step that may be compiled."""
-        return self.read() if tf.executing_eagerly() else self._remembered
+    def make_train_function(self, force: bool = False) -> Any:
+        """Compiles the training step for the members that are marked now, and the layers that are trainable now."""
+        self._remember_marks()
+        flags = self._built_members().flags()
+        self._make_update().follow(self.trainable_variables)
+        changed, self._flags = flags != self._flags, flags
+        return super().make_train_function(force or changed)  # type: ignore[misc]
 
+    def make_test_function(self, force: bool = False) -> Any:
+        """Compiles the evaluation step for the members that are marked now."""
+        self._remember_marks()
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_test_function(force)  # type: ignore[misc]
 
-@contextlib.contextmanager
-def frozen_members_kept(variables: Sequence[Any], frozen: Array) -> Iterator[None]:
-    """Puts the frozen members' slices of the variables back, after a step, to what they were before it.
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Compiles prediction."""
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_predict_function(force)  # type: ignore[misc]
 
-    Args:
-        variables: stacked variables `[members, ...]`.
-        frozen: which members are frozen, `[members]` of bool. Without any, nothing is read or written.
-    """
-    kept = list(variables) if frozen.any() else []
-    before = [tf.identity(variable.value) for variable in kept]
-    yield
-    for variable, value in zip(kept, before, strict=True):
-        variable.assign(tf.where(_broadcastable(tf.constant(frozen), value), value, variable.value))
+    def freeze_members(self, indices: Sequence[int]) -> None:
+        """Stops training these members; the others go on."""
+        self._mark(indices, self._frozen)
+
+    def mark_diverged(self, indices: Sequence[int]) -> None:
+        """Stops training these members and leaves them out of mixtures and metrics."""
+        self._mark(indices, self._frozen, self._diverged)
+
+    def _mark(self, indices: Sequence[int], *marks: Marks) -> None:
+        for mark in marks:
+            mark.add(indices)
+        if self.compiled:  # The marks are part of the compiled steps.
+            self.make_train_function(force=True)
+            self.make_test_function(force=True)

@@ -16,13 +16,22 @@ def _is_private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
+def _nodes(path):
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def _own(path):
+    """The private names that a module makes."""
+    nodes = _nodes(path)
+    stored = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    return {name for name in stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef)} if _is_private(name)}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_private_names_are_the_modules_own(path):
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+def test_private_names_are_our_own(path):
+    nodes = _nodes(path)
     attributes = [node for node in nodes if isinstance(node, ast.Attribute) and _is_private(node.attr)]
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
-    assert {node.attr for node in attributes} <= own
+    assert {node.attr for node in attributes} <= set.union(*map(_own, SOURCES))
     # Names in strings reach the same attributes by `getattr`, or the same arguments by `kwargs.get`.
     strings = [
         node.args[position] for node in nodes if isinstance(node, ast.Call) for position in range(len(node.args))

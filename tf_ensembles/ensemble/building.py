@@ -1,0 +1,243 @@
+"""M models from a user's function, each with initial weights of its own, and what runs them.
+
+Initial weights are a function of (seed, member, place of the variable in the model), whatever seeds the initializers
+carry. Keras seeds those that carry none from Python's `random`, which is seeded here for each member; a variable that
+comes out the same for two members all the same is drawn again, by its own initializer with a seed from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tf_ensembles import draws
+from tf_ensembles.ensemble import keras_private, probe
+from tf_ensembles.ensemble.stack import MemberStack, SeparateMembers
+
+_COMPARED = 64  # numbers of a variable that are looked at first: two draws that agree in as many are one
+
+
+@contextlib.contextmanager
+def seeded(seed: int, member: int) -> Iterator[None]:
+    """Makes everything that Keras draws while a member is built a function of (seed, member); restores all state.
+
+    Keras 3 seeds its initializers and dropout layers from Python's `random`; user code may draw from NumPy's.
+    """
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    entropy = np.random.SeedSequence([seed & (2**64 - 1), member]).generate_state(2)
+    random.seed(int(entropy[0]))
+    np.random.seed(entropy[1])  # noqa: NPY002
+    try:
+        with keras_private.global_seeds_kept():
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def prior_seed(seed: int) -> int:
+    """Returns the seed that priors are built with, so that they do not repeat the draws that start the members."""
+    return draws.key(seed, draws.Purpose.PRIOR)
+
+
+class Given:
+    """A builder of models that have their weights already, or will get them from a file: nothing is drawn again.
+
+    Args:
+        models: one function per member that returns its model.
+    """
+
+    def __init__(self, models: Sequence[Callable[[], keras.Model]]) -> None:
+        self._models = iter(models)
+
+    def __call__(self) -> keras.Model:
+        """Returns the next member's model."""
+        return next(self._models)()
+
+
+class Draft:
+    """M models that wait to be stacked: those without inputs of their own, until the first data.
+
+    Args:
+        build: the user's builder; called once per member.
+        num_members: M.
+        seed: decides the initial weights.
+        what: what the user calls the builder, for messages.
+    """
+
+    def __init__(self, build: Callable[[], keras.Model], num_members: int, seed: int, what: str) -> None:
+        self._seed, self._what, self._ours = seed, what, not isinstance(build, Given)
+        self._initializers: dict[int, tuple[Any, Any]] = {}
+        self.models: list[keras.Model] = []
+        owners: dict[int, int] = {}
+        for member in range(num_members):
+            with self._drawing(member):
+                model = build()
+            if not isinstance(model, keras.Model):
+                raise ValueError(f"Expected {what} to return a keras.Model (Keras 3). Received: {type(model)}")
+            for part in (model, *model.variables):
+                first = owners.setdefault(id(part), member)
+                if first != member:
+                    raise ValueError(
+                        f"Expected {what} to return a new model with its own variables at every call. "
+                        f"Received: the same {type(part).__name__} for members {first} and {member}"
+                    )
+            self.models.append(model)
+
+    @contextlib.contextmanager
+    def _drawing(self, member: int) -> Iterator[None]:
+        with seeded(self._seed, member), keras_private.recorded_initializers(self._initializers):
+            yield
+
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether all models have their variables and an output shape already, without having seen data."""
+        return all(model.built and hasattr(model, "output_shape") for model in self.models)
+
+    def build_on(self, sample: Any) -> None:
+        """Creates the variables of models that were returned unbuilt, by calling each on a sample of the data."""
+        for member, model in enumerate(self.models):
+            if not model.built:
+                with self._drawing(member):
+                    model(sample)
+
+    # Initial weights.
+
+    def draw_apart(self, frozen: bool) -> None:
+        """Draws again what came out the same for two members though it is random; raises if members are still the same.
+
+        Args:
+            frozen: whether these are priors, which nothing will tell apart later.
+        """
+        if not self._ours or len(self.models) < 2:
+            return
+        for place in range(min(len(model.variables) for model in self.models)):
+            variables = [model.variables[place] for model in self.models]
+            if all(self._is_random(variable) for variable in variables) and _coincide(variables):
+                for member, variable in enumerate(variables):
+                    self._draw_again(variable, member, place)
+        states = [[generator.state for generator in keras_private.seed_generators(model)] for model in self.models]
+        for place, of_members in enumerate(zip(*states, strict=False)):
+            if _coincide(of_members):
+                for member, state in enumerate(of_members):
+                    state.assign([self._seed_of(member, -1 - place), 0])
+        self._check_apart(frozen)
+
+    def _is_random(self, variable: Any) -> bool:
+        initializer = self._initializers.get(id(variable), (None, None))[1]
+        return getattr(initializer, "seed", None) is not None
+
+    def _seed_of(self, member: int, place: int) -> int:
+        words = [self._seed & (2**64 - 1), member, draws.Purpose.INITIAL_WEIGHTS.stream, place & (2**32 - 1)]
+        return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
+
+    def _draw_again(self, variable: Any, member: int, place: int) -> None:
+        initializer = self._initializers[id(variable)][1]
+        shape, dtype = variable.shape, variable.dtype
+        if isinstance(initializer.seed, int) and not np.array_equal(initializer(shape, dtype=dtype), variable):
+            return  # Somebody has given it another value since, that of a trained model for instance.
+        own = copy.copy(initializer)
+        own.seed = self._seed_of(member, place)
+        variable.assign(own(shape, dtype=dtype))
+
+    def _check_apart(self, frozen: bool) -> None:
+        """Raises if two members have the same weights and the same constants, so that they are one and the same."""
+        same = self._first_two_alike(frozen)
+        if same is None:
+            return
+        first, second = same
+        is_constant = all(
+            not self._is_random(v) and _is_constant(self._initializers.get(id(v), (None, None))[1])
+            for v in self.models[second].trainable_variables
+        )
+        text = (
+            f"Expected {self._what} to draw other weights at every call. Received: members {first} and {second} with "
+            "the same; let initializers draw"
+        )
+        if frozen or not is_constant:
+            raise ValueError(text + ", or give trained models to tfe.Ensemble.from_models")
+        warnings.warn(text + " if members should start apart: all of them are constants.", stacklevel=6)
+
+    def _first_two_alike(self, frozen: bool) -> tuple[int, int] | None:
+        models = self.models
+        lists = [model.variables if frozen else model.trainable_variables for model in models]
+        if not frozen and not all(lists):
+            return None  # Nothing to train: members that are no more than functions.
+        groups = [list(range(len(models)))]  # of members that are the same in the variables before this one
+        for place in range(min(len(variables) for variables in lists)):
+            finer: dict[Any, list[int]] = {}
+            for name, members in enumerate(groups):
+                for member in members:
+                    finer.setdefault((name, np.asarray(lists[member][place]).tobytes()), []).append(member)
+            groups = [group for group in finer.values() if len(group) > 1]
+        for group in groups:
+            for other in group[1:]:
+                if probe.difference(models[group[0]], models[other]) is None:
+                    return group[0], other
+        return None
+
+
+def _coincide(variables: Sequence[Any]) -> bool:
+    """Whether two of the variables have the same value."""
+    heads = {np.asarray(variable).ravel()[:_COMPARED].tobytes() for variable in variables}
+    if len(heads) == len(variables):
+        return False
+    return len({np.asarray(variable).tobytes() for variable in variables}) < len(variables)
+
+
+def _is_constant(initializer: Any) -> bool:
+    """Whether an initializer, None for a value given as such, always gives the same and says so by its type."""
+    return initializer is None or type(initializer).__module__.startswith("keras.")
+
+
+# What runs them.
+
+
+def assemble_all(drafts: Sequence[Draft], check: Any, **options: Any) -> list[MemberStack | SeparateMembers]:
+    """Returns the members, and the priors if there is a second draft, as layers.
+
+    Args:
+        drafts: of members, and of priors.
+        check: as `assemble` takes it, or by name, as a saved file has it.
+        **options: of `assemble` and the layers.
+    """
+    names = ("members", "priors")[: len(drafts)]
+    found = [check.get(name, False) if isinstance(check, dict) else check for name in names]
+    return [
+        assemble(draft, name == "priors", checked, **options)
+        for draft, name, checked in zip(drafts, names, found, strict=True)
+    ]
+
+
+def assemble(
+    draft: Draft, prior: bool, checked: bool | str, sample: Any, **options: Any
+) -> MemberStack | SeparateMembers:
+    """Returns the models of a draft as one layer: stacked, where the stack says what each of them says alone.
+
+    Args:
+        draft: built models.
+        prior: whether they are priors, which are never trained.
+        checked: True to compare; False to stack without a look; a text for models that are known to run separately,
+            and why.
+        sample: a batch that the models were built on, or None for models that know their inputs.
+        **options: of the layer.
+    """
+    options.update(name="priors" if prior else "members", trainable=not prior)
+    draft.draw_apart(frozen=prior)
+    if checked is True:
+        reason = probe.why_separate(draft.models, sample)
+    else:
+        reason = checked or probe.other_shapes(draft.models)
+    if reason is None:
+        return MemberStack(draft.models, **options)
+    if checked is True:
+        what = "Priors" if prior else "Members"
+        warnings.warn(f"{what} run each with its own graph, which is slower: {reason}.", stacklevel=6)
+    return SeparateMembers(draft.models, reason=reason, **options)

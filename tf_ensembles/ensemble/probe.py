@@ -1,0 +1,354 @@
+"""The stack says what each member said alone: looked at before members are stacked.
+
+Two looks, for two ways in which members can differ from the first one, whose graph the stack runs:
+  the state of their layers that is not in variables (activations, rates, arrays, the wiring) is compared for all;
+  outputs on a small batch, alone and stacked, are compared for a few, in inference and, where nothing is drawn, in
+  training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles.ensemble import keras_private, layer_rules
+from tf_ensembles.ensemble.layer_rules import Stacked
+
+_ROWS = 3  # of the probe batch: more than one, so that batch statistics are not trivial
+_DEEPEST = 6  # levels of containers and objects within a layer
+_DIGITS = {"float16": 10, "bfloat16": 7, "float64": 52}  # binary, of the types that layers compute in; 23 for others
+_SIZE = 8  # of a dimension that the model leaves open
+# What may differ: names, seeds and initial weights, which the ensemble draws itself.
+_IGNORED = frozenset({"name", "path", "seed", "batch_shape", "input_spec"})
+_MARK = "_"  # of attributes that a class keeps to itself
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_TAKEN_CARE_OF = (
+    keras.Variable, keras.layers.Layer, keras.initializers.Initializer, keras.random.SeedGenerator, types.ModuleType,
+    keras.metrics.Metric, keras.optimizers.Optimizer,
+)  # fmt: skip
+
+
+# What layers keep beside variables.
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A value that a layer keeps, where it is, and how to put another in its place."""
+
+    where: str
+    value: Any
+    put: Callable[[Any], None]
+
+
+def state(model: keras.Model) -> list[Item]:
+    """Returns what a model's layers keep and that is no variable, in an order that two equal models share."""
+    found: list[Item] = []
+    seen: dict[int, Any] = {}  # kept alive, so that no two have one `id`
+    layers = keras_private.all_layers(model)
+    others: list[Any] = []
+    for layer in layers:
+        what = f"layer {layer.name}"
+        found.append(Item(what, (type(layer), layer.trainable, layer.dtype_policy.name), _fixed))
+        found.extend(_walk(f"{what}: activity_regularizer", layer.activity_regularizer, _fixed, seen, 0))
+        if isinstance(layer, keras.Model) and layer_rules.has_graph(layer):
+            for operation, calls in keras_private.wiring(layer):
+                found.extend(_walk(f"the input of layer {operation.name}", calls, _fixed, seen, 0))
+                if not isinstance(operation, keras.layers.Layer):
+                    found.append(Item(f"operation {operation.name}", type(operation), _fixed))
+                    others.append(operation)
+    for part in (*layers, *others):
+        found.extend(_attributes(f"layer {part.name}", part, seen, 0, keras_private.bookkeeping()))
+    return found
+
+
+def _fixed(_: Any) -> None:
+    """For what cannot be replaced."""
+
+
+def _attributes(what: str, owner: Any, seen: dict[int, Any], depth: int, skipped: frozenset[str]) -> Iterator[Item]:
+    for name in sorted(vars(owner)):
+        if name not in skipped and name.lstrip(_MARK) not in _IGNORED and not name.endswith(("initializer", "name")):
+            put = functools.partial(_set_attribute, owner, name)
+            yield from _walk(f"{what}: {name.lstrip(_MARK)}", vars(owner)[name], put, seen, depth)
+
+
+def _set_attribute(owner: Any, name: str, value: Any) -> None:
+    vars(owner)[name] = value
+
+
+def _set_item(owner: Any, key: Any, value: Any) -> None:
+    owner[key] = value
+
+
+def _set_cell(cell: Any, value: Any) -> None:
+    cell.cell_contents = value
+
+
+def _walk(what: str, value: Any, put: Callable[[Any], None], seen: dict[int, Any], depth: int) -> Iterator[Item]:
+    if isinstance(value, (*_PLAIN, np.ndarray, tf.Tensor, type)):
+        yield Item(what, value, put)
+    elif isinstance(value, tf.Variable):
+        yield Item(what, value, value.assign)
+    elif isinstance(value, keras.KerasTensor):
+        yield Item(what, (value.shape, value.dtype), _fixed)
+    elif depth > _DEEPEST or id(value) in seen or isinstance(value, _TAKEN_CARE_OF):
+        return
+    else:
+        seen[id(value)] = value
+        yield from _within(what, value, seen, depth + 1)
+
+
+def _within(what: str, value: Any, seen: dict[int, Any], depth: int) -> Iterator[Item]:
+    if isinstance(value, dict):
+        for key in value:
+            yield from _walk(what, value[key], functools.partial(_set_item, value, key), seen, depth)
+    elif isinstance(value, list | tuple):
+        yield Item(what, len(value), _fixed)
+        for place, part in enumerate(value):
+            put: Callable[[Any], None] = functools.partial(_set_item, value, place)
+            yield from _walk(what, part, put if isinstance(value, list) else _fixed, seen, depth)
+    elif isinstance(value, set | frozenset):
+        yield Item(what, sorted(map(repr, value)), _fixed)
+    elif isinstance(value, functools.partial):
+        yield from _within(what, [value.func, value.args, value.keywords], seen, depth)
+    elif isinstance(value, types.MethodType):
+        yield from _walk(what, value.__func__, _fixed, seen, depth)
+    elif isinstance(value, types.FunctionType):
+        yield Item(what, value.__code__, _fixed)
+        yield from _walk(what, [value.__defaults__, value.__kwdefaults__], _fixed, seen, depth)
+        for cell in value.__closure__ or ():
+            yield from _walk(what, cell.cell_contents, functools.partial(_set_cell, cell), seen, depth)
+    elif hasattr(value, "__dict__"):
+        yield Item(what, type(value), _fixed)
+        yield from _attributes(what, value, seen, depth, frozenset())
+
+
+def constants(model: keras.Model) -> list[Item]:
+    """Returns the arrays that a model's layers keep beside their variables."""
+    return [item for item in state(model) if isinstance(item.value, np.ndarray | tf.Tensor | tf.Variable)]
+
+
+def difference(first: keras.Model, second: keras.Model) -> str | None:
+    """Returns where the layers of two models differ in what is no variable, or None."""
+    return _first_difference(state(first), state(second))
+
+
+def _first_difference(ours: list[Item], theirs: list[Item]) -> str | None:
+    for one, other in zip(ours, theirs, strict=False):
+        if not _same(one.value, other.value):
+            return one.where
+    return None if len(ours) == len(theirs) else (ours or theirs)[-1].where
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | tf.Tensor | tf.Variable | np.generic | float):
+        one, other = np.asarray(one), np.asarray(other)
+        return np.array_equal(one, other, equal_nan=np.issubdtype(one.dtype, np.inexact))
+    return bool(one == other)
+
+
+def other_shapes(models: Sequence[keras.Model]) -> str | None:
+    """Returns how members differ in the shapes of their variables, or None."""
+    shapes = [[(tuple(v.shape), v.dtype) for v in model.variables] for model in models]
+    for member, own in enumerate(shapes):
+        if own != shapes[0]:
+            places = [place for place, pair in enumerate(zip(own, shapes[0], strict=False)) if pair[0] != pair[1]]
+            if places:
+                path = models[member].variables[places[0]].path
+                return (
+                    f"variable {path} of member {member} has shape {own[places[0]][0]}, not {shapes[0][places[0]][0]}"
+                )
+            return f"member {member} has {len(own)} variables, member 0 has {len(shapes[0])}"
+    return None
+
+
+# What members say.
+
+
+def why_separate(models: Sequence[keras.Model], sample: Any) -> str | None:
+    """Returns why the members cannot be stacked, or None if the stack says what each of them says alone.
+
+    Args:
+        models: built models, one per member.
+        sample: a batch of one example, or None for models that know their inputs.
+    """
+    if len(models) == 1 and not models[0].variables:
+        return None
+    reason = other_shapes(models)
+    if reason is not None:
+        return reason
+    first = state(models[0])
+    for member, model in enumerate(models[1:], start=1):
+        where = _first_difference(first, state(model))
+        if where is not None:
+            return f"{where} differs between members 0 and {member}"
+    # The last is one that the template is not; the loop over members is the template's own call for each.
+    looped = not layer_rules.is_vectorizable(models[0])
+    members = [len(models) - 1] if looped else sorted({0, len(models) // 2, len(models) - 1})
+    return _outputs_differ([models[member] for member in members], models[0], sample)
+
+
+def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample: Any) -> str | None:
+    inputs, alone = None, None
+    for inputs in _batches(template, sample):
+        try:
+            alone = [_alone(model, inputs, False) for model in models]
+            break
+        except Exception:  # A batch of ours need not be one that the model takes.
+            continue
+    if alone is None:
+        warnings.warn("Members could not be compared with their stack: they take no batch of ours.", stacklevel=2)
+        return None
+    random = layer_rules.is_vectorizable(template) and bool(layer_rules.shared_generators(template))
+    for training in (False, True) if not random else (False,):
+        if training:
+            alone = [_alone(model, inputs, True) for model in models]
+        together = _together(models, template, inputs, training)
+        for model, (own, changed), (ours, ours_changed) in zip(models, alone, together, strict=True):
+            mode = "in training" if training else "in inference"
+            if not _close(own, ours, template) and (not training or _close(own, _alone(model, inputs, True)[0], model)):
+                return f"layer {_culprit(model, template, inputs, training)} says something else in a stack {mode}"
+            for variable, new, our_new in zip(model.variables, changed, ours_changed, strict=True):
+                if new is not None and variable.trainable:
+                    return f"calls change the trainable variable {variable.path}"
+                if _moved_apart(new, our_new, template):
+                    return f"variable {variable.path} is updated otherwise in a stack"
+    return None
+
+
+def _moved_apart(own: Any, ours: Any, template: keras.Model) -> bool:
+    if own is None and ours is None:
+        return False
+    return own is None or ours is None or not _close(own, ours, template)
+
+
+def _alone(model: keras.Model, inputs: Any, training: bool) -> tuple[Any, list[Any]]:
+    """Returns what a model says, and the values that its variables take by that; None for those that stay."""
+    before = [variable.value for variable in model.variables]
+    mapping = list(zip(model.variables, before, strict=True))
+    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+        output = model(inputs, training=training)
+        after = [scope.get_current_value(variable) for variable in model.variables]
+    return output, [new if new is not old else None for new, old in zip(after, before, strict=True)]
+
+
+class _Rows:
+    """Stands for a stacked variable of a few members; what is assigned stays here."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.value = tf.stack([tf.convert_to_tensor(value) for value in values])
+        self.changed = False
+
+    def assign(self, value: Any) -> None:
+        self.value, self.changed = tf.cast(value, self.value.dtype), True
+
+
+def _together(
+    models: Sequence[keras.Model], template: keras.Model, inputs: Any, training: bool
+) -> list[tuple[Any, list[Any]]]:
+    """Returns what `_alone` does for each model, as the stack computes it: with the template's graph."""
+    columns = zip(*(model.variables for model in models), strict=True)
+    rows = [_Rows([variable.value for variable in column]) for column in columns]
+    stacked: Any = {id(v): row for v, row in zip(template.variables, rows, strict=True)}
+    runner = layer_rules.Runner(stacked, len(models), training)
+    if layer_rules.is_vectorizable(template):
+        output = runner.run_graph(template, inputs)
+    else:
+        output = runner.loop(template, [inputs], {})
+    parts = tf.unstack(output.tensor) if isinstance(output, Stacked) else [output] * len(models)
+    return [(part, [row.value[member] if row.changed else None for row in rows]) for member, part in enumerate(parts)]
+
+
+def _close(own: Any, ours: Any, model: keras.Model) -> bool:
+    """Whether half of the digits of the type that the model computes in agree, on the scale of the output."""
+    own, ours = np.asarray(own), np.asarray(ours)
+    digits = max(2.0**-23, _epsilon(model))
+    if own.shape != ours.shape:
+        return False
+    own, ours = own.astype(np.float64), ours.astype(np.float64)
+    scale = np.abs(own[np.isfinite(own)]).max(initial=0.0)
+    return np.allclose(own, ours, rtol=0.0, atol=np.sqrt(digits) * scale, equal_nan=True)
+
+
+def _epsilon(model: keras.Model) -> float:
+    kinds = {layer.compute_dtype for layer in keras_private.all_layers(model)}
+    return max(2.0 ** -_DIGITS.get(kind, 23) for kind in kinds)
+
+
+class _Recorder(layer_rules.Runner):
+    """Keeps what each operation of a graph says for the members of a stack."""
+
+    def __init__(self, operations: Sequence[Any], *args: Any) -> None:
+        super().__init__(*args)
+        self.said: dict[str, Any] = dict.fromkeys(operation.name for operation in operations)
+
+    def _run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        output = super()._run(operation, args, kwargs)
+        if operation.name in self.said:
+            self.said[operation.name] = output
+        return output
+
+
+def _culprit(model: keras.Model, template: keras.Model, inputs: Any, training: bool) -> str:
+    """Returns the name of the first layer of a graph whose output is another in the stack."""
+    if not layer_rules.is_vectorizable(template):
+        return model.name
+    own, graph = keras_private.graph_of(model), keras_private.graph_of(template)
+    rows: Any = {id(t): _Rows([v.value]) for t, v in zip(template.variables, model.variables, strict=True)}
+    recorder = _Recorder(graph.operations, rows, 1, training)
+    recorder.run_graph(template, inputs)
+    names = iter(graph.operations)
+    found: list[str] = []
+
+    def listen(operation: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if keras_private.takes_training(operation):
+                kwargs["training"] = training
+            output = operation(*args, **kwargs)
+            ours = recorder.said[twins[operation.name]]
+            if isinstance(ours, Stacked) and not _close(output, ours.tensor[0], model):
+                found.append(operation.name)
+            return output
+
+        return call
+
+    twins = {operation.name: twin.name for operation, twin in zip(own.operations, names, strict=True)}
+    with keras.StatelessScope():
+        keras_private.run_through_graph(own, keras_private.standardize_inputs(own, inputs), listen)
+    return found[0] if found else model.name
+
+
+def _batches(model: keras.Model, sample: Any) -> Iterator[Any]:
+    """Yields batches that the model may take: drawn numbers, small ones, zeros; always the same."""
+    limit = min(
+        (layer.input_dim for layer in keras_private.all_layers(model) if hasattr(layer, "input_dim")), default=2
+    )
+    specs = sample if sample is not None else keras_private.input_structure(model)
+    specs = specs[0] if isinstance(specs, list | tuple) and len(specs) == 1 else specs
+    for draw in ("normal", "small", "zero"):
+        rng = np.random.default_rng(0)
+
+        def make(spec: Any, draw: str = draw, rng: Any = rng) -> Any:
+            shape = [_ROWS, *(_SIZE if size is None else size for size in spec.shape[1:])]
+            dtype = tf.as_dtype(spec.dtype)
+            if dtype == tf.string:
+                return tf.fill(shape, "a")
+            if dtype == tf.bool:
+                return tf.constant(rng.random(shape) < 0.5)
+            if draw == "zero":
+                return tf.zeros(shape, dtype)
+            if dtype.is_floating and draw == "normal":
+                return tf.cast(rng.normal(size=shape), dtype)
+            return tf.cast(rng.integers(0, max(limit, 1), shape), dtype)
+
+        yield tf.nest.map_structure(make, specs)
