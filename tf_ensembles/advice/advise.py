@@ -41,9 +41,9 @@ from tf_ensembles.advice.seen import diagnose, look, table
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 from tf_ensembles.ensemble import data as checks
-from tf_ensembles.ensemble import outputs
+from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.prior import PriorFunction
 
 _SIZES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
@@ -108,7 +108,8 @@ def advise(
     if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
         raise ValueError(f"Expected bootstrap such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True) if loss is None else loss
-    _check_regression(outputs.infer_kind(outputs.as_loss(loss)), loss, noise_std)
+    kind = losses.kind_of(losses.as_loss(loss), None)
+    _check_regression(Kind.VALUES if kind is None else kind, loss, noise_std)  # A loss of one's own: a regression.
     train, validation = _split(x, y, validation_split, validation_data, seed, tau)
     if epochs is None:
         epochs = max(_LEAST_EPOCHS, math.ceil(_LEAST_STEPS / math.ceil(len(train[1]) / batch_size)))

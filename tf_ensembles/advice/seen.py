@@ -20,6 +20,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
 
@@ -55,9 +56,10 @@ def look(
     if noise_std is not None:
         likelihood, noise = _gaussian_likelihood(predictions, y, noise_std), None
     else:
-        logits = np.asarray(outputs.class_logits(model.kind, tf.convert_to_tensor(predictions)))
-        labels = np.asarray(outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1]))
-        likelihood, noise = metrics.member_log_likelihood(logits, labels), metrics.uncertainty(logits).aleatoric
+        kind = outputs.require(model.kind, model.loss)
+        labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, predictions.shape[-1]))
+        likelihood = metrics.member_log_likelihood(predictions, labels, kind=kind)
+        noise = metrics.uncertainty(predictions, kind=kind).aleatoric
     return Seen(*scoring.score_members(likelihood, sizes, tau), likelihood, noise, diverged)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import outputs
-from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.ensemble import losses
+from tf_ensembles.metrics.kinds import Kind
 
 # Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
 #
@@ -197,7 +197,7 @@ def check_inputs(x: Any) -> int:
     return int(lengths[0])
 
 
-def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) -> None:
+def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind | None) -> None:
     """Checks targets `[batch]` or `[batch, ...]` against the inputs' length and what the loss can take."""
     if y is None:
         raise ValueError("Expected targets y. Received: None")
@@ -207,30 +207,20 @@ def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) 
         raise ValueError(f"Expected numeric targets. Received: dtype {y.dtype}")
     if not np.isfinite(y).all():
         raise ValueError(f"Expected finite targets. Received: {y[~np.isfinite(y)][0]}")
-    if outputs.takes_class_indices(loss):
-        classes = num_outputs
+    if losses.takes_class_indices(loss):
+        classes, ignored = num_outputs, losses.ignored_class(loss)
         if y.size != length:
             raise ValueError(f"Expected class labels of shape [{length}]. Received: y of shape {y.shape}")
         if not np.equal(np.mod(y, 1), 0).all():
             raise ValueError(f"Expected integer class labels. Received: {y[np.mod(y, 1) != 0][0]}")
+        y = y if ignored is None or (y == ignored).all() else y[y != ignored]
         if y.min() < 0 or y.max() >= classes:
             raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
-    elif kind in (Kind.LOGITS, Kind.BINARY_LOGITS, Kind.PROBABILITIES):
+    elif kind is not None and kind is not Kind.VALUES:
         if y.min() < 0 or y.max() > 1:
             raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
         if kind is Kind.LOGITS and y.shape != (length, num_outputs):
             raise ValueError(f"Expected one-hot targets of shape [{length}, {num_outputs}]. Received: {y.shape}")
-
-
-def check_probabilities(members: Any) -> None:
-    """Checks that member outputs are probabilities, as a loss with `from_logits=False` takes them to be."""
-    rows = np.asarray(members)
-    sums = rows.sum(axis=-1) if rows.shape[-1] > 1 else np.ones(1)
-    if rows.min() < 0 or rows.max() > 1 or not np.allclose(sums, 1.0, atol=1e-3):
-        raise ValueError(
-            "Expected members that end in a softmax or sigmoid, since the loss has from_logits=False. "
-            f"Received: outputs from {rows.min():.3g} to {rows.max():.3g}. If they are logits, use from_logits=True"
-        )
 
 
 def check_ids(ids: Any, length: int) -> Array:
