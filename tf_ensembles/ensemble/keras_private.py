@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -80,7 +81,8 @@ def _wrapper_class() -> Any:
 
 def function_loss(function: Any) -> keras.losses.Loss:
     """Returns a function of (y_true, y_pred) as the loss that `keras.Model.compile` makes of it."""
-    return _wrapper_class()(function, name=getattr(function, "__name__", type(function).__name__))
+    name = getattr(function, "__name__", type(function).__name__)
+    return _wrapper_class()(function, name=re.sub(r"\W", "", name))  # A graph has no place for the name of a lambda.
 
 
 def loss_function(loss: keras.losses.Loss) -> tuple[Any, dict[str, Any]]:

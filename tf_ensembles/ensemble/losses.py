@@ -191,6 +191,7 @@ def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by
     # Keras divides by the number of replicas; we do that later.
     replicas = 1.0 if loss.reduction == "sum" else float(tf.distribute.get_strategy().num_replicas_in_sync)
 
+    @tf.autograph.experimental.do_not_convert
     def of_member(part: dict[str, tf.Tensor]) -> tf.Tensor:
         y, result = part.get("y", batch.y), part["result"]
         weights = _fit_weights(loss, y, result, part["weights"], batch.bootstrapped) if "weights" in part else None
@@ -234,8 +235,8 @@ def check_bootstrap(loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any
         return
     if is_per_example(loss):
         return
-    rows = tf.cast(tf.convert_to_tensor(y[:2]), loss.dtype)
-    if len(loss.call(rows, tf.zeros([len(y[:2]), num_outputs], loss.dtype)).shape) == 0:
+    rows = tf.cast(tf.convert_to_tensor(y[: 3 if num_outputs == 2 else 2]), loss.dtype)
+    if loss.call(rows, tf.zeros([len(rows), num_outputs], loss.dtype)).shape[:1] != rows.shape[:1]:
         raise ValueError(_no_values_per_example(loss))
 
 
