@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles import draws, files
-from tf_ensembles.ensemble import outputs
+from tf_ensembles.ensemble import outputs, portable
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
 
@@ -69,7 +69,7 @@ class _Endpoints:
         return {"logits": self._model(x, training=False)}
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = draws.uniform(self._model.seed, tf.reshape(key, [1]), [0], purpose=draws.Purpose.SERVED_MEMBER)[0, 0, 0]
+        draw = portable.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
         member = tf.cast(draw * len(self._healthy), tf.int32)
         return self._result(tf.gather(self._predictions(x), member, axis=1))
 

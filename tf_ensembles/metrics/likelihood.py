@@ -222,7 +222,9 @@ def mixture_tensor(logits: tf.Tensor) -> tf.Tensor:
 
 def entropy_tensor(probabilities: tf.Tensor) -> tf.Tensor:
     """Returns the entropy over the last axis."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+    # p log p tends to 0 with p; converters of exported models know no xlogy.
+    logs = tf.math.log(tf.maximum(probabilities, np.finfo(probabilities.dtype.as_numpy_dtype).tiny))
+    return -tf.reduce_sum(probabilities * logs, axis=-1)
 
 
 def entropies_tensor(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
