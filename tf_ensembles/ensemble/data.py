@@ -6,9 +6,12 @@ Shapes: inputs `[batch, ...]`, ids `[batch]`, prior outputs `[batch, members, ou
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import types
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -71,7 +74,8 @@ def number_examples(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def split(x: Any) -> Inputs:
     """Separates a model's inputs from what travels with them."""
     if isinstance(x, dict) and INPUTS in x:
-        return Inputs(x[INPUTS], x.get(IDS), x.get(PRIOR))
+        inputs = x[INPUTS]
+        return Inputs(list(inputs) if isinstance(inputs, tuple) else inputs, x.get(IDS), x.get(PRIOR))
     return Inputs(x)
 
 
@@ -87,11 +91,26 @@ def is_arrays(x: Any) -> bool:
     )
 
 
-def as_arrays(x: Any) -> Any:
-    """Returns the same structure with NumPy arrays as leaves."""
+def as_arrays(x: Any, strings: bool = False) -> Any:
+    """Returns the same structure with NumPy arrays as leaves, or, where members take strings, tensors of those."""
     if isinstance(x, list) and x and np.isscalar(tf.nest.flatten(x)[0]):
         return np.asarray(x)  # A plain list of numbers.
-    return tf.nest.map_structure(np.asarray, x)
+    if isinstance(x, list):
+        x = tuple(x)  # A dataset would make one tensor of a list.
+    arrays = tf.nest.map_structure(np.asarray, x)
+    return tf.nest.map_structure(_as_tensor_if_strings, arrays) if strings else arrays
+
+
+def strings_as_tensors(x: Any) -> Any:
+    """Returns arrays of strings, which Keras does not take, as tensors; everything else as it is."""
+    return tf.nest.map_structure(_as_tensor_if_strings, x) if is_arrays(x) else x
+
+
+def _as_tensor_if_strings(leaf: Any) -> Any:
+    text = isinstance(leaf, np.ndarray) and (
+        leaf.dtype.kind in "US" or (leaf.dtype == object and all(isinstance(part, str | bytes) for part in leaf.flat))
+    )
+    return tf.constant(leaf) if text else leaf
 
 
 def first_example(x: Any) -> Any:
@@ -107,8 +126,16 @@ def first_example(x: Any) -> Any:
         return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[:1]), split(x).x)
     raise ValueError(
         "Expected members that know their input shape, or arrays or a tf.data.Dataset to read it from. "
-        f"Received: {type(x)}. Start the member with keras.Input, or call the ensemble on a batch first"
+        f"Received: {type(x)}. Start the member with keras.Input, or call predict on a batch first"
     )
+
+
+def peek(x: Any) -> tuple[Any, Any]:
+    """Returns data that `fit` reads from the start, and what `first_example` can read from them."""
+    if isinstance(x, types.GeneratorType):
+        first = next(x)
+        return (batch for batch in itertools.chain([first], x)), first[0]
+    return x, x[0][0] if isinstance(x, keras.utils.PyDataset) else x
 
 
 def fit_on_arrays(
@@ -188,7 +215,7 @@ def check_inputs(x: Any) -> int:
         raise ValueError(f"Expected inputs of one length. Received lengths: {lengths}")
     if lengths[0] == 0:
         raise ValueError(f"Expected at least one example. Received: shapes {[leaf.shape for leaf in leaves]}")
-    for leaf in leaves:
+    for leaf in (leaf for leaf in leaves if isinstance(leaf, np.ndarray)):
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             row = int(np.argwhere(~np.isfinite(leaf))[0][0])
             raise ValueError(f"Expected finite features. Received: {leaf[row].ravel()[:5]}... in example {row}")

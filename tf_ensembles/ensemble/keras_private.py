@@ -66,6 +66,12 @@ def track_loss(model: keras.Model, loss: Any, count: Any) -> None:
     model._loss_tracker.update_state(loss, sample_weight=count)
 
 
+def steps_taken(optimizer: Any) -> Any:
+    """Returns how many batches an optimizer has seen."""
+    # With `gradient_accumulation_steps`, the public `iterations` counts updates.
+    return getattr(optimizer, "inner_optimizer", optimizer)._iterations.value
+
+
 def require_compiled(model: keras.Model, method: str) -> None:
     """Raises, with the message of Keras, unless the model is compiled."""
     # `fit` has to know before it looks at the data.

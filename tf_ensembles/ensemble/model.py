@@ -58,7 +58,7 @@ class Ensemble(Served):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
+        num_members, seed = arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
         self.num_members, self.prior, self.bootstrap = num_members, prior, bootstrap
         self.l2, self.seed, self._outputs_argument = float(l2), seed, outputs
         self._member_loss: keras.losses.Loss | None = None
@@ -358,11 +358,14 @@ class Ensemble(Served):
         """Checks data; numbers arrays and adds what their priors say, computed once."""
         parts = data.split(x)
         if not data.is_arrays(parts.x):
-            self._build_from(x)
+            if self.members is None:
+                x, example = data.peek(x)
+                self._build_from(example)
             if self.bootstrap is not None and training:
                 data.check_dataset_has_ids(x)
             return x, y
-        inputs, y = data.as_arrays(parts.x), None if y is None else np.asarray(y)
+        strings = self.members is not None and "'string'" in str(self.input_specs())
+        inputs, y = data.as_arrays(parts.x, strings), None if y is None else np.asarray(y)
         length = data.check_inputs(inputs)
         self._build_from(inputs)
         data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind)
@@ -381,7 +384,7 @@ class Ensemble(Served):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
         """Returns member outputs `[batch, members, outputs]`: logits for a classifier, which `tfe.metrics` know."""
         self._build_from(x)
-        return tagged(super().predict(x, *args, **kwargs), self.kind)
+        return tagged(super().predict(data.strings_as_tensors(x), *args, **kwargs), self.kind)
 
     # Saving.
 

@@ -1,12 +1,11 @@
 """The draw behind the `sample` signature, in operations that converters to TensorFlow Lite and ONNX know.
 
-`draws.uniform` computes with unsigned 64-bit words, which they do not. Here a word is 64 bits, as float32 zeros and ones
+`draws.uniform` computes with unsigned 64-bit words, which they do not. Here a word is 64 bits, float32 zeros and ones
 from the lowest on: shifts are slices, exclusive or is `a + b - 2ab`, and a product with a constant is a matrix. All
 numbers stay below 2^24, so float32 is exact, and the draws are those of `draws.uniform`.
 """
 
 from __future__ import annotations
-
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +32,7 @@ def uniform(seed: int, key: tf.Tensor, purpose: draws.Purpose) -> tf.Tensor:
 
 def _bits_of(key: tf.Tensor) -> tf.Tensor:
     """Returns an int64 scalar as bits, negative numbers in two's complement."""
-    # Lite has a remainder of int64 but no quotient. Each difference has eight bits, which float32 keeps wherever they are.
+    # Lite has a remainder of int64 but no quotient. A difference has eight bits, which float32 keeps wherever they are.
     lower = tf.math.floormod(key, tf.constant([256**k for k in range(1, 8)], tf.int64))
     parts = tf.concat([lower, key[None]], axis=0) - tf.concat([tf.constant([0], tf.int64), lower], axis=0)
     numbers = tf.cast(parts, tf.float32) * tf.constant(2.0 ** (-8 * np.arange(8)), tf.float32)

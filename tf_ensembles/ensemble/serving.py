@@ -62,6 +62,13 @@ class Served(keras.Model):
             )
         export.export_saved_model(self, filepath)
 
+    def as_mixture(self) -> Mixture:
+        """Returns the ensemble as one model whose `predict` is its mixture's, for code that expects one prediction.
+
+        `keras.wrappers.SKLearnClassifier(lambda X, y: ensemble.as_mixture())` and `SKLearnRegressor` take it.
+        """
+        return Mixture(self)
+
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Raises: quantize what is exported."""
         raise ValueError(
@@ -69,6 +76,22 @@ class Served(keras.Model):
             "tf.lite.TFLiteConverter and optimizations=[tf.lite.Optimize.DEFAULT]. "
             f"Received: {[*args, *kwargs.values()]}"
         )
+
+
+class Mixture:
+    """An ensemble that trains as ever and predicts as one model: probabilities `[batch, classes]`, or means."""
+
+    def __init__(self, ensemble: Served) -> None:
+        self.ensemble = ensemble
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "ensemble":
+            raise AttributeError(name)
+        return getattr(self.ensemble, name)
+
+    def predict(self, x: Any, batch_size: int | None = None, **_: Any) -> Array:
+        """Returns what the ensemble's `predict_proba` does."""
+        return self.ensemble.predict_proba(x, batch_size=batch_size)
 
 
 def _healthy(model: Served) -> Array:

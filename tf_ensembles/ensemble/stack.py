@@ -58,6 +58,7 @@ def build_models(build: Callable[[], keras.Model], num_members: int, seed: int, 
                 raise ValueError(
                     f"Expected {what} to return a new model with its own variables at every call. "
                     f"Received: the same {type(part).__name__} for members {first} and {member}"
+                    + (f", {part.path}: make its layer inside {what}" if part is not model else "")
                 )
         models.append(model)
     return models
@@ -115,6 +116,7 @@ class MemberStack(keras.layers.Layer):
         self.looped = layer_rules.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
+        self.built = True  # All variables exist; `summary` and others look here.
         if not layer_rules.is_vectorizable(models[0]):
             return
         for generator in layer_rules.shared_generators(models[0]):

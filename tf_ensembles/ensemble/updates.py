@@ -39,6 +39,12 @@ class MemberwiseUpdate:
     def __init__(self, optimizer: Any, variables: Sequence[Any], num_members: int) -> None:
         self._optimizer, self._variables, self._num_members = optimizer, list(variables), num_members
         self._slices: list[list[Any]] = []
+        inner = _inner(optimizer)
+        if inner.gradient_accumulation_steps and (inner.clipnorm is not None or inner.global_clipnorm is not None):
+            raise ValueError(
+                "Expected no clipnorm or global_clipnorm with gradient_accumulation_steps: Keras would clip what it "
+                "accumulates over all members. Received: both. Use clipvalue, or larger batches"
+            )
         if type(_inner(optimizer)) not in _ELEMENTWISE:
             if getattr(_inner(optimizer), "use_ema", False):
                 name = type(_inner(optimizer)).__name__
