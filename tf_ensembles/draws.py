@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 else:
     tf = lazy.module("tensorflow")  # Purposes are read by code that needs no TensorFlow.
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
 _STREAM = np.uint64(1 << 32)  # Members are numbered below it, so (member, stream) pairs never collide.
 
 _FAR = 2**32  # From here on, offsets of seeds keep all seeds below it apart.
@@ -116,11 +116,11 @@ def uniform(seed: Any, ids: Any, members: Any, num_streams: int = 1, purpose: Pu
         purpose: what they are for; None where the seed is a `key`, which says so.
     """
     offsets = (0, 0, 0) if purpose is None else (purpose.seed, purpose.ids, purpose.members)
-    state = _mix(_words(seed, offsets[0]) + _GOLDEN)
-    state = _mix(state + _words(ids, offsets[1]) * _GOLDEN)[:, None, None]
+    state = _mix(_words(seed, offsets[0]) + GOLDEN)
+    state = _mix(state + _words(ids, offsets[1]) * GOLDEN)[:, None, None]
     streams = tf.range(1, num_streams + 1, dtype=tf.int64)
     counter = _words(members, offsets[2])[:, None] + _words(streams)[None, :] * _STREAM
-    bits = _mix(state + counter[None] * _GOLDEN)
+    bits = _mix(state + counter[None] * GOLDEN)
     top_24_bits = tf.cast(tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64)), tf.float32)
     return top_24_bits * 2.0**-24
 
@@ -140,8 +140,8 @@ def to_normal(draws: tf.Tensor) -> tf.Tensor:
 def _mix(z: tf.Tensor) -> tf.Tensor:
     """The SplitMix64 finalizer: a bijection of 64-bit words with full avalanche."""
     xor, shift = tf.bitwise.bitwise_xor, tf.bitwise.right_shift
-    z = xor(z, shift(z, tf.constant(30, tf.uint64))) * _MIX_1
-    z = xor(z, shift(z, tf.constant(27, tf.uint64))) * _MIX_2
+    z = xor(z, shift(z, tf.constant(30, tf.uint64))) * MIX_1
+    z = xor(z, shift(z, tf.constant(27, tf.uint64))) * MIX_2
     return xor(z, shift(z, tf.constant(31, tf.uint64)))
 
 

@@ -68,7 +68,7 @@ class NeuralThompsonAgent(ThompsonAgent):
         if not isinstance(ensemble, Ensemble) or not ensemble.compiled:
             raise ValueError(f"Expected a tfe.Ensemble that has been compiled. Received: {ensemble!r}")
         self.ensemble = ensemble
-        self._binary = ensemble.kind.value == "binary_logits"
+        self._binary = ensemble.kind is not None and ensemble.kind.value == "binary_logits"
         super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, seed))
 
     def _train(self, experience: Any, weights: Any = None) -> Any:

@@ -46,9 +46,9 @@ from tf_ensembles.advice.result import Row as Row
 from tf_ensembles.advice.scores import DYADIC, JOINT, SINGLE, Scores
 from tf_ensembles.advice.seen import compare, diagnose, look, read, table
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap
-from tf_ensembles.ensemble import outputs
+from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.prior import PriorFunction
 
 _SIZES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
@@ -121,7 +121,8 @@ def advise(
     if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
         raise ValueError(f"Expected bootstrap such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True) if loss is None else loss
-    _check_regression(outputs.infer_kind(outputs.as_loss(loss)), loss, noise_std)
+    kind = losses.kind_of(losses.as_loss(loss), None)
+    _check_regression(Kind.VALUES if kind is None else kind, loss, noise_std)  # A loss of one's own: a regression.
     split = splits.make_split(x, y, validation_split, validation_data, folds, early_stopping, seed, tau)
     train = split.parts[0].train
     if epochs is None:

@@ -21,6 +21,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
 
@@ -46,9 +47,10 @@ def read(model: Ensemble, predictions: Array, y: Array, noise_std: float | None 
     """Returns likelihoods `[examples, members]` of targets, and the label noise `[examples]` that members see."""
     if noise_std is not None:
         return _gaussian_likelihood(predictions, y, noise_std), None
-    logits = np.asarray(outputs.class_logits(model.kind, tf.convert_to_tensor(predictions)))
-    labels = np.asarray(outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1]))
-    return metrics.member_log_likelihood(logits, labels), metrics.uncertainty(logits).aleatoric
+    kind = outputs.require(model.kind, model.loss)
+    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, predictions.shape[-1]))
+    likelihood = metrics.member_log_likelihood(predictions, labels, kind=kind)
+    return likelihood, metrics.uncertainty(predictions, kind=kind).aleatoric
 
 
 def look(trained: Trained, num_judging: int, num_members: int, sizes: tuple[int, ...], tau: int) -> Seen:

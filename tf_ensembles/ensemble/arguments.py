@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.building import Given
@@ -15,20 +16,21 @@ from tf_ensembles.ensemble.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
 
 
-def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> None:
-    """Raises unless these can make an ensemble; `outputs` is checked where it is parsed."""
+def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> tuple[int, int]:
+    """Returns `num_members` and `seed`, or raises; `outputs` is checked where it is parsed."""
     if not callable(build_member) or isinstance(build_member, keras.Model):
         raise ValueError(
             f"Expected build_member to be a function that returns a Keras model. Received: {build_member!r}"
         )
-    if not isinstance(num_members, int) or num_members < 1:
+    if not isinstance(num_members, int | np.integer) or num_members < 1:
         raise ValueError(f"Expected num_members >= 1, an integer. Received: {num_members!r}")
     if prior is not None and not isinstance(prior, PriorFunction):
         raise ValueError(f"Expected prior to be a tfe.PriorFunction or None. Received: {prior!r}")
     check_bootstrap(bootstrap)
     check_l2(l2)
-    if not isinstance(seed, int):
+    if not isinstance(seed, int | np.integer):
         raise ValueError(f"Expected an integer seed. Received: {seed!r}")
+    return int(num_members), int(seed)
 
 
 def check_bootstrap(bootstrap: Any) -> None:
@@ -41,7 +43,7 @@ def check_bootstrap(bootstrap: Any) -> None:
 
 def check_l2(l2: Any) -> None:
     """Raises unless it is a weight decay."""
-    if not (isinstance(l2, int | float) and 0.0 <= l2 < float("inf")):
+    if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < float("inf")):
         raise ValueError(f"Expected a finite l2 >= 0. Received: {l2!r}")
 
 

@@ -88,6 +88,7 @@ class Draft:
                     raise ValueError(
                         f"Expected {what} to return a new model with its own variables at every call. "
                         f"Received: the same {type(part).__name__} for members {first} and {member}"
+                        + (f", {part.path}: make its layer inside {what}" if part is not model else "")
                     )
             self.models.append(model)
 

@@ -32,7 +32,7 @@ class MemberMonitor(keras.callbacks.Callback):
         """Forgets the last epoch."""
         self._train = None
         if not self._begun:  # Only now has every callback restored what it restores.
-            self.first_step.assign(tf.cast(self.model.optimizer.iterations.value, tf.int64))
+            self.first_step.assign(tf.cast(keras_private.steps_taken(self.model.optimizer), tf.int64))
             self._begun = True
 
     def on_test_begin(self, logs: Any = None) -> None:

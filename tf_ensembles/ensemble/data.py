@@ -6,17 +6,20 @@ Shapes: inputs `[batch, ...]`, ids `[batch]`, prior outputs `[batch, members, ou
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import types
 import warnings
 import zlib
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import outputs
-from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.ensemble import losses
+from tf_ensembles.metrics.kinds import Kind
 
 # Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
 #
@@ -73,7 +76,8 @@ def number_examples(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def split(x: Any) -> Inputs:
     """Separates a model's inputs from what travels with them."""
     if isinstance(x, dict) and INPUTS in x:
-        return Inputs(x[INPUTS], x.get(IDS), x.get(PRIOR))
+        inputs = x[INPUTS]
+        return Inputs(list(inputs) if isinstance(inputs, tuple) else inputs, x.get(IDS), x.get(PRIOR))
     return Inputs(x)
 
 
@@ -89,11 +93,26 @@ def is_arrays(x: Any) -> bool:
     )
 
 
-def as_arrays(x: Any) -> Any:
-    """Returns the same structure with NumPy arrays as leaves."""
+def as_arrays(x: Any, strings: bool = False) -> Any:
+    """Returns the same structure with NumPy arrays as leaves, or, where members take strings, tensors of those."""
     if isinstance(x, list) and x and np.isscalar(tf.nest.flatten(x)[0]):
         return np.asarray(x)  # A plain list of numbers.
-    return tf.nest.map_structure(np.asarray, x)
+    if isinstance(x, list):
+        x = tuple(x)  # A dataset would make one tensor of a list.
+    arrays = tf.nest.map_structure(np.asarray, x)
+    return tf.nest.map_structure(_as_tensor_if_strings, arrays) if strings else arrays
+
+
+def strings_as_tensors(x: Any) -> Any:
+    """Returns arrays of strings, which Keras does not take, as tensors; everything else as it is."""
+    return tf.nest.map_structure(_as_tensor_if_strings, x) if is_arrays(x) else x
+
+
+def _as_tensor_if_strings(leaf: Any) -> Any:
+    text = isinstance(leaf, np.ndarray) and (
+        leaf.dtype.kind in "US" or (leaf.dtype == object and all(isinstance(part, str | bytes) for part in leaf.flat))
+    )
+    return tf.constant(leaf) if text else leaf
 
 
 def first_example(x: Any) -> Any:
@@ -109,8 +128,16 @@ def first_example(x: Any) -> Any:
         return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[:1]), split(x).x)
     raise ValueError(
         "Expected members that know their input shape, or arrays or a tf.data.Dataset to read it from. "
-        f"Received: {type(x)}. Start the member with keras.Input, or call the ensemble on a batch first"
+        f"Received: {type(x)}. Start the member with keras.Input, or call predict on a batch first"
     )
+
+
+def peek(x: Any) -> tuple[Any, Any]:
+    """Returns data that `fit` reads from the start, and what `first_example` can read from them."""
+    if isinstance(x, types.GeneratorType):
+        first = next(x)
+        return (batch for batch in itertools.chain([first], x)), first[0]
+    return x, x[0][0] if isinstance(x, keras.utils.PyDataset) else x
 
 
 def fit_on_arrays(
@@ -197,7 +224,7 @@ def check_inputs(x: Any) -> int:
         raise ValueError(f"Expected inputs of one length. Received lengths: {lengths}")
     if lengths[0] == 0:
         raise ValueError(f"Expected at least one example. Received: shapes {[leaf.shape for leaf in leaves]}")
-    for leaf in leaves:
+    for leaf in (leaf for leaf in leaves if isinstance(leaf, np.ndarray)):
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             row = int(np.argwhere(~np.isfinite(leaf))[0][0])
             raise ValueError(f"Expected finite features. Received: {leaf[row].ravel()[:5]}... in example {row}")
@@ -206,7 +233,7 @@ def check_inputs(x: Any) -> int:
     return int(lengths[0])
 
 
-def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) -> None:
+def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind | None) -> None:
     """Checks targets `[batch]` or `[batch, ...]` against the inputs' length and what the loss can take."""
     if y is None:
         raise ValueError("Expected targets y. Received: None")
@@ -216,30 +243,20 @@ def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind) 
         raise ValueError(f"Expected numeric targets. Received: dtype {y.dtype}")
     if not np.isfinite(y).all():
         raise ValueError(f"Expected finite targets. Received: {y[~np.isfinite(y)][0]}")
-    if outputs.takes_class_indices(loss):
-        classes = num_outputs
+    if losses.takes_class_indices(loss):
+        classes, ignored = num_outputs, losses.ignored_class(loss)
         if y.size != length:
             raise ValueError(f"Expected class labels of shape [{length}]. Received: y of shape {y.shape}")
         if not np.equal(np.mod(y, 1), 0).all():
             raise ValueError(f"Expected integer class labels. Received: {y[np.mod(y, 1) != 0][0]}")
+        y = y if ignored is None or (y == ignored).all() else y[y != ignored]
         if y.min() < 0 or y.max() >= classes:
             raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
-    elif kind in (Kind.LOGITS, Kind.BINARY_LOGITS, Kind.PROBABILITIES):
+    elif kind is not None and kind is not Kind.VALUES:
         if y.min() < 0 or y.max() > 1:
             raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
         if kind is Kind.LOGITS and y.shape != (length, num_outputs):
             raise ValueError(f"Expected one-hot targets of shape [{length}, {num_outputs}]. Received: {y.shape}")
-
-
-def check_probabilities(members: Any) -> None:
-    """Checks that member outputs are probabilities, as a loss with `from_logits=False` takes them to be."""
-    rows = np.asarray(members)
-    sums = rows.sum(axis=-1) if rows.shape[-1] > 1 else np.ones(1)
-    if rows.min() < 0 or rows.max() > 1 or not np.allclose(sums, 1.0, atol=1e-3):
-        raise ValueError(
-            "Expected members that end in a softmax or sigmoid, since the loss has from_logits=False. "
-            f"Received: outputs from {rows.min():.3g} to {rows.max():.3g}. If they are logits, use from_logits=True"
-        )
 
 
 def check_ids(ids: Any, length: int) -> Array:

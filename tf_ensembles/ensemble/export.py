@@ -11,13 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles import draws, files
-from tf_ensembles.ensemble import outputs
-from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.ensemble.outputs import Kind
-from tf_ensembles.metrics import likelihood
+from tf_ensembles.ensemble import outputs, portable
+from tf_ensembles.metrics import kinds, likelihood
+from tf_ensembles.metrics.kinds import Kind
 
 
-def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib.Path:
+def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the ensemble as one SavedModel and returns its path. An earlier export at `path` is replaced.
 
     The signatures take `inputs` (for dict inputs: one argument per key) with any batch size:
@@ -27,7 +26,7 @@ def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib
       uncertainty       `total`, `aleatoric`, `epistemic` `[batch]` in nats; variances `[batch]` for a regression
     Members that diverged in training are left out of all but `members`.
     """
-    if not isinstance(model, Ensemble):
+    if not (isinstance(model, keras.Model) and hasattr(model, "input_specs")):
         raise ValueError(f"Expected a tfe.Ensemble. Received: {type(model)}")
     target = pathlib.Path(path)
     if target.exists() and not (target / "saved_model.pb").exists() and (not target.is_dir() or any(target.iterdir())):
@@ -49,15 +48,15 @@ def export_saved_model(model: Ensemble, path: str | os.PathLike[str]) -> pathlib
 class _Endpoints:
     """What each signature computes, from a structure of inputs."""
 
-    def __init__(self, model: Ensemble) -> None:
-        self._model, self._kind = model, model.kind
+    def __init__(self, model: Any) -> None:
+        self._model, self._kind = model, outputs.require(model.kind, model.loss)
         self._healthy = np.flatnonzero(~model.diverged)
         if not len(self._healthy):
             raise ValueError("Expected at least one member that has not diverged. Received: none")
 
     def _predictions(self, x: Any) -> tf.Tensor:
         """Probabilities, or values, of the healthy members, `[batch, members, outputs]`."""
-        raw = tf.gather(self._model(x, training=False), self._healthy, axis=1)
+        raw = outputs.of_members(self._model(x, training=False), self._healthy)
         return outputs.two_columns(self._kind, outputs.member_probabilities(self._kind, raw))
 
     def _result(self, prediction: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -70,22 +69,22 @@ class _Endpoints:
         return {"logits": self._model(x, training=False)}
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = draws.uniform(self._model.seed, tf.reshape(key, [1]), [0], purpose=draws.Purpose.SERVED_MEMBER)[0, 0, 0]
+        draw = portable.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
         member = tf.cast(draw * len(self._healthy), tf.int32)
         return self._result(tf.gather(self._predictions(x), member, axis=1))
 
     def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
-        predictions = self._predictions(x)
         if self._kind is Kind.VALUES:
+            predictions = self._predictions(x)
             # Members give means only: their spread is epistemic, and the noise of the targets is not modeled.
             spread = tf.reduce_sum(tf.math.reduce_variance(predictions, axis=1), axis=-1)
             return {"total": spread, "aleatoric": tf.zeros_like(spread), "epistemic": spread}
-        total = likelihood.entropy_tensor(tf.reduce_mean(predictions, axis=1))
-        aleatoric = tf.reduce_mean(likelihood.entropy_tensor(predictions), axis=1)
+        logits = kinds.as_logits_tensor(outputs.of_members(self._model(x, training=False), self._healthy), self._kind)
+        total, aleatoric = likelihood.entropies_tensor(logits)
         return {"total": total, "aleatoric": aleatoric, "epistemic": tf.maximum(total - aleatoric, 0.0)}
 
 
-def _input_signature(model: Ensemble) -> list[tf.TensorSpec]:
+def _input_signature(model: Any) -> list[tf.TensorSpec]:
     """One spec per input, named by its key for dict inputs."""
     specs = model.input_specs()
     if isinstance(specs, dict):

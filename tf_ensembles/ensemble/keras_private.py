@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -135,10 +136,45 @@ def track_loss(model: keras.Model, loss: Any, count: Any) -> None:
     model._loss_tracker.update_state(loss, sample_weight=count)
 
 
+def steps_taken(optimizer: Any) -> Any:
+    """Returns how many batches an optimizer has seen."""
+    # With `gradient_accumulation_steps`, the public `iterations` counts updates.
+    return getattr(optimizer, "inner_optimizer", optimizer)._iterations.value
+
+
 def require_compiled(model: keras.Model, method: str) -> None:
     """Raises, with the message of Keras, unless the model is compiled."""
     # `fit` has to know before it looks at the data.
     model._assert_compile_called(method)
+
+
+@functools.cache
+def _wrapper_class() -> Any:
+    """Returns the class that Keras wraps a loss function in."""
+    # Keras exports no name for it. It brings targets to the rank of the outputs, as `fit` does.
+    return keras.losses.MeanSquaredError.__base__
+
+
+def function_loss(function: Any) -> keras.losses.Loss:
+    """Returns a function of (y_true, y_pred) as the loss that `keras.Model.compile` makes of it."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return _wrapper_class()(function, name=re.sub(r"\W", "", name))  # A graph has no place for the name of a lambda.
+
+
+def loss_function(loss: keras.losses.Loss) -> tuple[Any, dict[str, Any]]:
+    """Returns the function that a loss of Keras's wraps, and its settings; None for a class that is not Keras's."""
+    # Subclasses may do anything, so only Keras's own classes count. Their settings are kept in no public attribute.
+    if type(loss) is _wrapper_class() or type(loss) in vars(keras.losses).values():
+        return getattr(loss, "fn", None), dict(getattr(loss, "_fn_kwargs", {}))
+    return None, {}
+
+
+def settings(metric: Any) -> dict[str, Any]:
+    """Returns the settings of a metric, a loss or a `functools.partial` that say what it takes."""
+    # Wrapped functions keep theirs in no public attribute, and a configuration cannot be had of every one.
+    found = {**getattr(metric, "keywords", {}), **getattr(metric, "_fn_kwargs", {})}
+    names = ("from_logits", "threshold", "thresholds")
+    return found | {name: getattr(metric, name) for name in names if getattr(metric, name, None) is not None}
 
 
 def less_is_better(metric: keras.metrics.Metric) -> bool:

@@ -2,8 +2,8 @@
 
 The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
 done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares
-examples, `outputs` has losses and mixtures, `updates` the optimizer's steps, `callbacks` frozen members and what
-happens between epochs.
+examples, `losses` has the losses of members, `outputs` mixtures and metrics, `serving` what is asked of a trained
+ensemble, `updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
@@ -20,15 +20,16 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, building, data, keras_private, outputs, stack, updates
+from tf_ensembles.ensemble import arguments, building, data, keras_private, losses, outputs, stack, updates
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble.layer_rules import Hidden
-from tf_ensembles.ensemble.outputs import Kind
+from tf_ensembles.ensemble.serving import Served
+from tf_ensembles.metrics.kinds import Kind, tagged
 from tf_ensembles.prior import PriorFunction
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(arguments.Settings, updates.Steps, keras.Model):
+class Ensemble(arguments.Settings, updates.Steps, Served):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -42,8 +43,8 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         bootstrap: the distribution of each example's weight in each member's loss; None for equal weights.
         l2: weight decay per member, in the mean form: the paper's `lambda / T`.
         seed: decides initial weights, priors and bootstrap weights.
-        outputs: what a member returns: `"logits"`, `"binary_logits"`, `"probabilities"` or `"values"`. `"auto"` reads
-            it from the loss at `compile`.
+        outputs: what a member returns: `"logits"`, `"binary_logits"`, `"multilabel_logits"`, `"probabilities"`,
+            `"multilabel_probabilities"` or `"values"`. `"auto"` reads it from the type of a Keras loss at `compile`.
         check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
     """
 
@@ -60,10 +61,12 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
+        num_members, seed = arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
         self._settle(prior, bootstrap, l2, seed)
         self.num_members, self._outputs_argument = num_members, outputs
-        self.kind = Kind.LOGITS if outputs == "auto" else Kind.parse(outputs)
+        self._member_loss: keras.losses.Loss | None = None
+        self._num_outputs: Any = None
+        Kind.parse(outputs)
         self.members: stack.Members | None = None
         self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
@@ -156,6 +159,11 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         super().summary(*args, **kwargs)
         (kwargs.get("print_fn") or print)(f"Members run: {self.execution}")
 
+    @property
+    def kind(self) -> Kind | None:
+        """What member outputs are; None where neither `outputs` nor the loss says so."""
+        return outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
+
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure that the members take."""
         return stack.input_specs(self._built_members(), self._built_on)
@@ -196,24 +204,23 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
 
         Args:
             optimizer: any Keras optimizer; norms and clipping are taken per member.
-            loss: one Keras loss, computed for each member.
+            loss: one loss: Keras's, or a function or class of yours, which gets each member's batch by itself.
             loss_weights: None: there is one output.
-            metrics: Keras metrics, which see the mixture's prediction `[batch, outputs]`, and metrics of
-                `tfe.metrics`, which see the members.
+            metrics: Keras metrics, which see the mixture's prediction `[batch, outputs]`, logits if `from_logits=True`;
+                and metrics of `tfe.metrics`, which see the members.
             weighted_metrics: Keras metrics that take sample weights.
             jit_compile: as in Keras; `"auto"` uses XLA where all layers are vectorized.
             **kwargs: what else `keras.Model.compile` takes.
         """
-        if loss_weights is not None:
-            raise ValueError(f"Expected loss_weights=None: an ensemble has one output. Received: {loss_weights!r}")
-        self._member_loss = outputs.as_loss(loss)
-        self.kind = outputs.kind_of(self._outputs_argument, self._member_loss, self.prior is not None)
-        listed, self._member_metrics, others = outputs.split_metrics(metrics, self.kind)
+        self._member_loss = losses.as_loss(loss, loss_weights)
+        outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, self.prior, weighted_metrics)
+        split = outputs.split_metrics(metrics, self.kind, self._member_loss)
+        listed, self._member_metrics, self._logit_metrics, others = split
         self._auto_jit = jit_compile == "auto"
         kwargs.update(weighted_metrics=weighted_metrics, jit_compile=jit_compile)
         super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
         self._all_metrics = Hidden(listed)
-        self._member_mean = outputs.MemberMean(self.num_members)
+        self._member_mean = losses.MemberMean(self.num_members)
         self._update = None
 
     def _resolve_auto_jit_compile(self) -> bool:
@@ -230,35 +237,33 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         with callbacks_lib.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
-                losses = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
-                total = self.optimizer.scale_loss(outputs.total_loss(self._member_loss, losses, penalty))
+                each = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
+                total = self.optimizer.scale_loss(losses.total_loss(self._member_loss, each, penalty))
             update = self._make_update()
-            update.apply(update.gradients(tape, total, self._built_members().tables()), losses)
-        return self._report(x, y, result, losses + penalty, sample_weight)
+            update.apply(update.gradients(tape, total, self._built_members().tables()), each)
+        return self._report(x, y, result, each + penalty, sample_weight)
 
     def test_step(self, batch: Any) -> dict[str, Any]:
         """Evaluates one batch, without bootstrap weights."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         result, penalty = self._forward(data.split(x), training=False)
-        losses = self._batch_losses(None, y, result, sample_weight, training=False)
-        return self._report(x, y, result, losses + penalty, sample_weight)
+        each = self._batch_losses(None, y, result, sample_weight, training=False)
+        return self._report(x, y, result, each + penalty, sample_weight)
 
     def _batch_losses(self, ids: Any, y: Any, result: tf.Tensor, sample_weight: Any, training: bool) -> tf.Tensor:
         """Returns each member's loss on a batch, `[members]`."""
         bootstrap = self.bootstrap if training else None
         if bootstrap is not None:
             data.require_ids(ids)
-        y, weights = outputs.targets_and_weights(
-            y, sample_weight, bootstrap, self.seed, ids, self.num_members, self._num_outputs
-        )
+        batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, ids, self.num_members, self._num_outputs)
         looped = bool(self._built_members().looped)
-        return outputs.member_losses(self._member_loss, y, result, weights, one_by_one=looped)
+        return losses.member_losses(self._member_loss, batch, result, one_by_one=looped)
 
-    def _report(self, x: Any, y: Any, result: tf.Tensor, losses: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
+    def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
         """Updates the running losses and metrics and returns them."""
         batch = tf.shape(result)[1]
-        keras_private.track_loss(self, outputs.finite_mean(losses), batch)
-        self._member_mean.update_state(losses, batch)
+        keras_private.track_loss(self, losses.finite_mean(each), batch)
+        self._member_mean.update_state(each, batch)
         return self.compute_metrics(x, y, tf.transpose(result, [1, 0, 2]), sample_weight)
 
     def compute_loss(
@@ -270,13 +275,9 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
-        healthy = self._healthy()
-        if self._member_metrics:
-            logits = outputs.class_logits(self.kind, tf.gather(y_pred, np.resize(healthy, self.num_members), axis=1))
-            labels = outputs.class_labels(tf.convert_to_tensor(y), logits.shape[-1])
-            for metric in self._member_metrics:
-                metric.update_state(labels, logits)
-        return super().compute_metrics(x, y, outputs.mixture(self.kind, y_pred, healthy), sample_weight)
+        apart = self._member_metrics, self._logit_metrics
+        seen = outputs.update_metrics(*apart, self.kind, y, y_pred, self._healthy())
+        return super().compute_metrics(x, y, seen, sample_weight)
 
     def _healthy(self) -> Array:
         """Returns the indices of members that have not diverged; of all, if none is left."""
@@ -331,16 +332,19 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         """Checks data; numbers arrays and adds what their priors say, computed once."""
         parts = data.split(x)
         if not data.is_arrays(parts.x):
-            self._build_from(x)
+            if self.members is None:
+                x, example = data.peek(x)
+                self._build_from(example)
             if self.bootstrap is not None and training:
                 data.check_dataset_has_ids(x)
             return x, y
-        inputs, y = data.as_arrays(parts.x), None if y is None else np.asarray(y)
+        strings = self.members is not None and "'string'" in str(self.input_specs())
+        inputs, y = data.as_arrays(parts.x, strings), None if y is None else np.asarray(y)
         length = data.check_inputs(inputs)
         self._build_from(inputs)
         data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind)
-        if self.kind is Kind.PROBABILITIES:
-            data.check_probabilities(self(tf.nest.map_structure(lambda v: v[:8], inputs)))
+        losses.check_bootstrap(self._member_loss, self.bootstrap if training else None, y, self._num_outputs)
+        outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
         ids = data.check_ids(parts.ids, length)
         if self.bootstrap is not None and training and parts.ids is None:
             self._numbered.see(inputs, length)
@@ -354,14 +358,9 @@ class Ensemble(arguments.Settings, updates.Steps, keras.Model):
         return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
-        """Returns member outputs `[batch, members, outputs]`: logits for a classifier."""
+        """Returns member outputs `[batch, members, outputs]`: logits for a classifier, which `tfe.metrics` know."""
         self._build_from(x)
-        return super().predict(x, *args, **kwargs)
-
-    def predict_proba(self, x: Any, batch_size: int | None = None) -> Array:
-        """Returns the mixture's prediction: probabilities `[batch, classes]`, or means `[batch, targets]`."""
-        members = tf.convert_to_tensor(self.predict(x, batch_size=batch_size, verbose=0))
-        return np.asarray(outputs.two_columns(self.kind, outputs.mixture(self.kind, members, self._healthy())))
+        return tagged(super().predict(data.strings_as_tensors(x), *args, **kwargs), self.kind)
 
     # Saving.
 

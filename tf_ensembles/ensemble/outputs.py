@@ -1,218 +1,168 @@
-"""What a member's output means, its loss, and the mixture of all members' predictions.
+"""What members' outputs mean, the mixture of all members' predictions, and what metrics see of them.
 
-Shapes inside: outputs `[members, batch, outputs]`, losses `[members]`; public ones are batch first.
+Shapes: outputs `[batch, members, outputs]`, mixtures `[batch, outputs]`.
 """
 
 from __future__ import annotations
 
-import enum
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.ensemble import keras_private, losses
+from tf_ensembles.metrics import kinds, likelihood
+from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.streaming import MemberMetric
 
-
-class Kind(enum.Enum):
-    """What a member's output is."""
-
-    LOGITS = "logits"  # one logit per class, softmax
-    BINARY_LOGITS = "binary_logits"  # one logit for class 1, or one per label of a multi-label problem, sigmoid
-    PROBABILITIES = "probabilities"  # the member ends in a softmax or sigmoid of its own
-    VALUES = "values"  # regression
-
-    @classmethod
-    def parse(cls, value: str) -> Kind:
-        """Returns the kind of that name."""
-        if value not in {kind.value for kind in cls}:
-            raise ValueError(f"Expected outputs in {['auto', *(k.value for k in cls)]}. Received: {value!r}")
-        return cls(value)
+_ASK = "Give tfe.Ensemble(..., outputs=...) one of " + ", ".join(repr(kind.value) for kind in Kind)
 
 
-_SOFTMAX = ("sparse_categorical_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy")
-_SIGMOID = ("binary_crossentropy", "binary_focal_crossentropy")
+def kind_of(argument: str, loss: keras.losses.Loss | None, num_outputs: int | None) -> Kind | None:
+    """Returns what member outputs are: as the argument `outputs` says, or, if `"auto"`, as the loss does; else None.
+
+    Args:
+        argument: the ensemble's.
+        loss: from `losses.as_loss`, or None before `compile`.
+        num_outputs: a member's, None if not known yet.
+    """
+    kind = Kind.parse(argument)
+    if kind is None:
+        return losses.kind_of(loss, num_outputs)
+    # Before there was a kind for labels, binary logits were those of one or of many.
+    return Kind.MULTILABEL_LOGITS if kind is Kind.BINARY_LOGITS and num_outputs not in (None, 1) else kind
 
 
-def as_loss(loss: Any) -> keras.losses.Loss:
-    """Returns the one Keras loss of an ensemble, from a name, a function or a loss object."""
-    if loss is None or isinstance(loss, list | tuple | dict):
-        raise ValueError(f"Expected one Keras loss: a name, a function or a keras.losses.Loss. Received: {loss!r}")
-    found = keras.losses.get(loss)
-    if not isinstance(found, keras.losses.Loss):
-        found = _FunctionLoss(found)
-    if found.reduction in (None, "none"):
-        raise ValueError(
-            f"Expected a loss that is reduced over the batch, such as reduction='sum_over_batch_size'. "
-            f"Received: {found.name} with reduction={found.reduction!r}"
-        )
-    return found
+def require(kind: Kind | None, loss: Any) -> Kind:
+    """Returns the kind, or asks for it: at the first call that needs it."""
+    if kind is None:
+        name = getattr(loss, "name", getattr(loss, "__name__", loss))
+        why = "compile has not said yet" if loss is None else f"the loss {name} does not say"
+        raise ValueError(f"Expected to know what member outputs are, which {why}. {_ASK}. Received: 'auto'")
+    return kind
 
 
-class _FunctionLoss(keras.losses.Loss):
-    """A plain function of (y_true, y_pred) as a loss object."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__(name=getattr(function, "__name__", "loss"))
-        self._function = function
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns one loss per example."""
-        return self._function(y_true, y_pred)
-
-
-def infer_kind(loss: keras.losses.Loss) -> Kind:
-    """Returns what member outputs mean to this loss; a loss that is no cross-entropy takes values."""
-    if loss.name not in (*_SOFTMAX, *_SIGMOID):
-        return Kind.VALUES
-    if not getattr(loss, "from_logits", False):
-        return Kind.PROBABILITIES
-    return Kind.LOGITS if loss.name in _SOFTMAX else Kind.BINARY_LOGITS
-
-
-def kind_of(argument: str, loss: keras.losses.Loss, has_prior: bool) -> Kind:
-    """Returns what member outputs are: as the ensemble's argument `outputs` says, or, if `"auto"`, as the loss does."""
-    if argument != "auto":
-        return Kind.parse(argument)
-    kind = infer_kind(loss)
-    if kind is Kind.PROBABILITIES and has_prior:
+def check_compiled(
+    argument: str, kind: Kind | None, loss: keras.losses.Loss, prior: Any, weighted_metrics: Any
+) -> None:
+    """Raises if a prior would be added to probabilities, or if a weighted metric cannot see what it was built for."""
+    if argument == "auto" and prior is not None and kind is not None and kind.is_probability:
         raise ValueError(
             "Expected a loss with from_logits=True: a prior is added to logits, not to probabilities. "
             f"Received: {loss.name} with from_logits=False"
         )
-    return kind
+    _, ours, of_logits, _ = split_metrics(weighted_metrics, kind, loss)
+    if ours or of_logits:
+        raise ValueError(
+            "Expected weighted_metrics that take the mixture's probabilities. Received: "
+            f"{[*ours, *of_logits][0].name}, which does not: list it in metrics, or use from_logits=False"
+        )
 
 
-def takes_class_indices(loss: keras.losses.Loss) -> bool:
-    """Whether labels are class numbers."""
-    return loss.name == "sparse_categorical_crossentropy"
+def check_members(model: Any, x: Any, loss: keras.losses.Loss, argument: str) -> None:
+    """Checks what members say of the first examples, if they are taken to end in a softmax or in sigmoids."""
+    kind = model.kind
+    if kind is None or not kind.is_probability:
+        return
+    rows = np.asarray(model(tf.nest.map_structure(lambda v: v[:8], x)), np.float64)
+    why = f", since {loss.name} has from_logits=False; if they are logits, use from_logits=True"
+    kinds.check_probabilities(rows, kind, why if argument == "auto" else "")
+    if argument == "auto" and kind.is_multilabel and np.abs(rows.sum(axis=-1) - 1.0).max() < 1e-4:
+        raise ValueError(
+            f"Expected one probability per label, as {loss.name} takes them. Received: rows that sum to 1: give "
+            "outputs='probabilities' if members end in a softmax, else outputs='multilabel_probabilities'"
+        )
 
 
-def split_metrics(metrics: Any, kind: Kind) -> tuple[list[Any], list[MemberMetric], list[Any]]:
-    """Returns the metrics of `compile` as a list, those of them that see members, and those that see the mixture."""
+# Metrics.
+
+
+def split_metrics(
+    metrics: Any, kind: Kind | None, loss: keras.losses.Loss
+) -> tuple[list[Any], list[MemberMetric], list[Any], list[Any]]:
+    """Returns the metrics of `compile` as a list; those of them that see members, logits and the mixture."""
     listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
+    if listed:
+        require(kind, loss)
     ours = [metric for metric in listed if isinstance(metric, MemberMetric)]
     if ours and kind is Kind.VALUES:
         raise ValueError(f"Expected class predictions for {ours[0].name}. Received: a regression")
-    return listed, ours, [metric for metric in listed if not isinstance(metric, MemberMetric)]
+    for metric in ours:
+        if metric.kind not in (None, kind):
+            raise ValueError(f"Expected kind=None: the ensemble tells {metric.name}. Received: {metric.kind}")
+    others = [metric for metric in listed if not isinstance(metric, MemberMetric)]
+    return listed, ours, *split_logits(others, kind)
 
 
-def targets_and_weights(
+def update_metrics(
+    ours: Sequence[MemberMetric],
+    of_logits: Sequence[Any],
+    kind: Kind | None,
     y: Any,
-    sample_weight: Any,
-    bootstrap: Bootstrap | None,
-    seed: int,
-    ids: Any,
-    num_members: int,
-    num_outputs: int,
-) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns the targets and loss weights `[members, batch]` of members; None for weights that are all ones.
-
-    Args:
-        y: targets `[batch, ...]`; those that a bootstrap perturbs become `[members, batch, outputs]`.
-        sample_weight: `[batch]`, or None.
-        bootstrap: perturbs either the targets or the weights; None for neither.
-        seed: the ensemble's.
-        ids: example ids `[batch]`, for a bootstrap.
-        num_members: M.
-        num_outputs: numbers per target.
-    """
-    y, weights = tf.convert_to_tensor(y), None
-    if bootstrap is not None:
-        all_members = tf.range(num_members)
-        noise = bootstrap.target_noise(seed, ids, all_members, num_outputs)
-        if noise is None:
-            weights = tf.transpose(bootstrap.weights(seed, ids, all_members))
-        else:
-            y = tf.reshape(tf.cast(y, tf.float32), [1, -1, num_outputs]) + tf.transpose(noise, [1, 0, 2])
-    if sample_weight is not None:
-        own = tf.reshape(tf.cast(sample_weight, tf.float32), [1, -1])
-        weights = own * (tf.ones([num_members, 1]) if weights is None else weights)
-    return y, weights
-
-
-def member_losses(
-    loss: keras.losses.Loss, y: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None, one_by_one: bool = False
+    outputs: tf.Tensor,
+    healthy: Array,
 ) -> tf.Tensor:
-    """Returns each member's own loss, `[members]`, reduced over the batch as the loss asks.
+    """Updates the metrics that see more than the mixture's prediction, and returns that, `[batch, outputs]`.
 
     Args:
-        loss: from `as_loss`.
-        y: targets `[batch, ...]`, or `[members, batch, targets]` where they differ between members.
-        outputs: `[members, batch, outputs]`.
-        weights: `[members, batch]`, or None for ones.
-        one_by_one: calls the loss once per member, with the very operations of a model trained alone.
+        ours: metrics of members.
+        of_logits: Keras metrics that were built for logits.
+        kind: what member outputs are; None only if there are no metrics at all.
+        y: labels `[batch]` or `[batch, ...]`.
+        outputs: `[batch, members, outputs]`.
+        healthy: indices of the members that count.
     """
-    members, batch = outputs.shape[0], tf.shape(outputs)[1]
-    if len(y.shape) < 3:
-        y = tf.repeat(y[None], members, axis=0)
-    values = None if one_by_one else loss.call(_fold(y), _fold(outputs))
-    if values is None or len(values.shape) != 1:  # Not one value per example: the loss looks across the batch.
-        weight = [None] * members if weights is None else tf.unstack(weights, num=members)
-        targets, results = tf.unstack(y, num=members), tf.unstack(outputs, num=members)
-        parts = [loss(targets[m], results[m], sample_weight=weight[m]) for m in range(members)]
-        replicas = 1 if loss.reduction == "sum" else tf.distribute.get_strategy().num_replicas_in_sync
-        return tf.stack(parts) * float(replicas)  # Keras has divided by the number of replicas; we do that later.
-    values = tf.reshape(tf.cast(values, tf.float32), [members, batch])
-    if weights is not None:
-        values *= weights
-    total = tf.reduce_sum(values, axis=1)
-    if loss.reduction == "sum":
-        return total
-    if loss.reduction == "mean_with_sample_weight" and weights is not None:
-        return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
-    return total / tf.cast(batch, tf.float32)
+    if kind is None:
+        return outputs[:, 0]
+    if ours:
+        # As many as ever, so that what a metric remembers keeps its shape.
+        members = tf.gather(outputs, np.resize(healthy, outputs.shape[1]), axis=1)
+        labels = kinds.labels_tensor(tf.convert_to_tensor(y), kind, outputs.shape[-1])
+        for metric in ours:
+            metric.update_members(labels, members, kind)
+    if of_logits:
+        logits = mixture_logits(kind, outputs, healthy)
+        for metric in of_logits:
+            metric.update_state(y, logits)
+    return mixture(kind, outputs, healthy)
 
 
-def total_loss(loss: keras.losses.Loss, losses: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
-    """Returns this replica's share of what all members minimize: the sum of their losses and penalties `[members]`."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    shares = 1.0 if loss.reduction == "sum" else 1.0 / replicas
-    return tf.reduce_sum(losses) * shares + tf.reduce_sum(penalty) / replicas
+def split_logits(metrics: Sequence[Any], kind: Kind | None) -> tuple[list[Any], list[Any]]:
+    """Returns the Keras metrics that were built for logits, and the others."""
+    of_logits, others = [], []
+    for metric in metrics:
+        if kind is Kind.VALUES or not _is_built_for_logits(metric, kind):
+            others.append(metric)
+        elif isinstance(metric, keras.metrics.Metric):
+            of_logits.append(metric)
+        else:  # A loss, or a function with its settings, as a metric.
+            name = getattr(metric, "name", type(metric).__name__)
+            of_logits.append(keras.metrics.MeanMetricWrapper(metric, name=name))
+    return of_logits, others
 
 
-def finite_mean(losses: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
-    finite = tf.math.is_finite(losses)
-    count = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
-    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / count
-    return tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
+def _is_built_for_logits(metric: Any, kind: Kind | None) -> bool:
+    """Whether a metric says that it takes logits."""
+    settings = keras_private.settings(metric)
+    if settings.get("from_logits"):
+        return True
+    # A threshold of zero is how Keras says that accuracies, precision and recall are of logits.
+    threshold = settings.get("threshold", settings.get("thresholds"))
+    logits = kind in (Kind.BINARY_LOGITS, Kind.MULTILABEL_LOGITS)
+    return bool(logits and threshold is not None and np.all(np.asarray(threshold, float) == 0.0))
 
 
-class MemberMean(keras.metrics.Metric):
-    """The running mean of each member's loss, `[members]`."""
-
-    def __init__(self, num_members: int) -> None:
-        super().__init__(name="member_losses")
-        self._sum = self.add_variable((num_members,), initializer="zeros", name="sum")
-        self._count = self.add_variable((), initializer="zeros", name="count")
-
-    def update_state(self, losses: Any, count: Any) -> None:
-        """Takes in the losses `[members]` of a batch of `count` examples."""
-        count = tf.cast(count, tf.float32)
-        self._sum.assign(self._sum + losses * count)
-        self._count.assign(self._count + count)
-
-    def result(self) -> Any:
-        """Returns the means `[members]`."""
-        return tf.math.divide_no_nan(self._sum.value, self._count.value)
-
-
-def _fold(tensor: tf.Tensor) -> tf.Tensor:
-    return (
-        tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
-        if len(tensor.shape) > 2
-        else tf.reshape(tensor, [-1])
-    )
+# Predictions.
 
 
 def member_probabilities(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
     """Returns what each member predicts: probabilities, or values for a regression. Any shape `[..., outputs]`."""
     if kind is Kind.LOGITS:
         return tf.nn.softmax(outputs)
-    if kind is Kind.BINARY_LOGITS:
+    if kind in (Kind.BINARY_LOGITS, Kind.MULTILABEL_LOGITS):
         return tf.sigmoid(outputs)
     return outputs
 
@@ -225,9 +175,23 @@ def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:
         outputs: `[batch, members, outputs]`.
         healthy: indices of the members that count.
     """
-    if len(healthy) < outputs.shape[1]:
-        outputs = tf.gather(outputs, healthy, axis=1)
-    return tf.reduce_mean(member_probabilities(kind, outputs), axis=1)
+    return tf.reduce_mean(member_probabilities(kind, of_members(outputs, healthy)), axis=1)
+
+
+def mixture_logits(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:
+    """Returns logits of the mixture, `[batch, outputs]`: log-probabilities; log-odds for one column or many labels."""
+    logits = kinds.as_logits_tensor(of_members(outputs, healthy), kind)
+    axes = [0, 2, 1] if len(logits.shape) == 3 else [0, 2, 3, 1]
+    logs = likelihood.log_mean_exp_tensor(tf.transpose(tf.nn.log_softmax(logits), axes))
+    if logs.shape[-1] == outputs.shape[-1] and len(logs.shape) == 2:
+        return logs
+    odds = logs[..., 1] - logs[..., 0]
+    return odds if len(odds.shape) == 2 else odds[:, None]
+
+
+def of_members(outputs: tf.Tensor, indices: Array) -> tf.Tensor:
+    """Returns the outputs of these members, `[batch, indices, outputs]`."""
+    return outputs if np.array_equal(indices, np.arange(outputs.shape[1])) else tf.gather(outputs, indices, axis=1)
 
 
 def two_columns(kind: Kind, probabilities: Any) -> Any:
@@ -235,21 +199,3 @@ def two_columns(kind: Kind, probabilities: Any) -> Any:
     if kind in (Kind.BINARY_LOGITS, Kind.PROBABILITIES) and probabilities.shape[-1] == 1:
         return tf.concat([1.0 - probabilities, probabilities], axis=-1)
     return probabilities
-
-
-def class_logits(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns logits whose softmax is what the members predict, `[..., classes]`: what our metrics read."""
-    if kind is Kind.LOGITS:
-        return outputs
-    if kind is Kind.BINARY_LOGITS and outputs.shape[-1] == 1:
-        return tf.concat([tf.zeros_like(outputs), outputs], axis=-1)
-    if kind is Kind.PROBABILITIES:
-        return tf.math.log(tf.maximum(two_columns(kind, outputs), 1e-37))
-    raise ValueError(f"Expected class predictions for a member metric. Received: outputs of kind {kind.value!r}")
-
-
-def class_labels(y: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Returns class numbers `[batch]` from class numbers `[batch]` or `[batch, 1]`, or from one-hot rows."""
-    if len(y.shape) == 2 and y.shape[-1] == num_classes and num_classes > 1:
-        return tf.argmax(y, axis=-1)
-    return tf.cast(tf.reshape(y, [-1]), tf.int64)

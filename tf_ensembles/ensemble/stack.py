@@ -111,6 +111,7 @@ class MemberStack(Members):
         self.looped = layer_rules.looped_parts(models[0])
         # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
         self.supports_jit = not self.looped
+        self.built = True  # All variables exist; `summary` and others look here.
         if not layer_rules.is_vectorizable(models[0]):
             return
         for generator in layer_rules.shared_generators(models[0]):

@@ -112,6 +112,12 @@ class MemberwiseUpdate:
         self.variables = [variable for variable, _ in owned]
         self._owners = [member for _, member in owned]
         self._slices: list[list[Any]] = []
+        inner = _inner(optimizer)
+        if inner.gradient_accumulation_steps and (inner.clipnorm is not None or inner.global_clipnorm is not None):
+            raise ValueError(
+                "Expected no clipnorm or global_clipnorm with gradient_accumulation_steps: Keras would clip what it "
+                "accumulates over all members. Received: both. Use clipvalue, or larger batches"
+            )
         stacked = None in self._owners
         if stacked and type(_inner(optimizer)) not in _ELEMENTWISE:
             if getattr(_inner(optimizer), "use_ema", False):

@@ -4,6 +4,13 @@ Every function takes member logits `[batch, members, classes]` and integer label
 can read) and computes in float64, so logits of ±1e4 and far beyond are safe. The ensemble's prediction is the
 mixture of its members, evaluated exactly: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`. Values are in nats.
 
+Outputs that are no logits have another `kind`: `"binary_logits"` (one logit, of class 1), `"probabilities"` (after a
+softmax, or one column after a sigmoid), `"multilabel_logits"` and `"multilabel_probabilities"` (one column per label,
+labels `[batch, labels]`). An ensemble can be given as `kind`, and what its `predict` returns knows its own. Anything
+else is read as logits, one column as a binary logit, and numbers that look like probabilities raise. A member's labels
+of an example are independent: likelihoods and entropies are those of all of them; `accuracy`, `brier` and `ece`
+count each label as an example of two classes.
+
 The counterparts for `compile(metrics=[...])`, such as `JointNLL`, are in `streaming`: with the same options they equal
 the functions, whatever the batch size.
 
@@ -14,11 +21,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Literal, NamedTuple, get_args, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats, check_at_least
 
@@ -40,43 +48,67 @@ class Uncertainty(NamedTuple):
     epistemic: Floats  # mutual information between label and member: how much the members disagree
 
 
-def member_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> Floats:
+def member_log_likelihood(logits: ArrayLike, labels: ArrayLike, *, kind: Any = None) -> Floats:
     """Returns `log p_m(y_i | x_i)`, `[batch, members]`: all that the likelihood metrics need to know."""
-    checked_logits, checked_labels = formulas.check(logits, labels)
-    return formulas.log_likelihood(checked_logits, checked_labels)
+    return formulas.log_likelihood(*_read(logits, labels, kind))
 
 
-def mixture(logits: ArrayLike) -> Floats:
-    """Returns the ensemble's marginal probabilities `mean_m p_m(y | x)`, `[batch, classes]`."""
-    return formulas.mixture_probabilities(formulas.check_logits(logits))
+def mixture(logits: ArrayLike, *, kind: Any = None) -> Floats:
+    """Returns the ensemble's marginal probabilities `mean_m p_m(y | x)`, `[batch, classes]` or `[batch, labels]`."""
+    read, multilabel = kinds.read(logits, kind)
+    probabilities = formulas.mixture_probabilities(read)
+    return probabilities[..., 1] if multilabel else probabilities
+
+
+def _read(logits: ArrayLike, labels: ArrayLike, kind: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Returns checked logits and labels, in the shapes of `likelihood`."""
+    read, multilabel = kinds.read(logits, kind)
+    array = np.asarray(labels)
+    if multilabel and array.shape == (len(read),) and read.shape[2] == 1:
+        array = array[:, None]
+    return read, formulas.check_labels(read, array)
+
+
+def _by_label(logits: ArrayLike, labels: ArrayLike, kind: Any) -> tuple[Floats, NDArray[np.int64]]:
+    """Returns the mixture's probabilities `[batch, classes]` and classes `[batch]`; each label is an example here."""
+    read, checked = _read(logits, labels, kind)
+    probabilities = formulas.mixture_probabilities(read)
+    return probabilities.reshape(-1, probabilities.shape[-1]), checked.reshape(-1)
 
 
 @overload
-def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: Literal[False] = False) -> float: ...
+def marginal_nll(
+    logits: ArrayLike, labels: ArrayLike, *, kind: Any = None, standard_error: Literal[False] = False
+) -> float: ...
 @overload
-def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: Literal[True]) -> tuple[float, float]: ...
-def marginal_nll(logits: ArrayLike, labels: ArrayLike, *, standard_error: bool = False) -> float | tuple[float, float]:
+def marginal_nll(
+    logits: ArrayLike, labels: ArrayLike, *, kind: Any = None, standard_error: Literal[True]
+) -> tuple[float, float]: ...
+def marginal_nll(
+    logits: ArrayLike, labels: ArrayLike, *, kind: Any = None, standard_error: bool = False
+) -> float | tuple[float, float]:
     """Mean over examples of `-log mean_m p_m(y_i | x_i)`, in nats per label; uniform logits give `log(classes)`.
 
     Args:
         logits: `[batch, members, classes]`.
         labels: `[batch]` integers.
+        kind: what the outputs are, a name or the ensemble; see the top of this module.
         standard_error: whether to return `(value, error)`, the error being that of a mean of independent examples.
     """
-    values = -formulas.log_mean_exp(member_log_likelihood(logits, labels))
+    values = -formulas.log_mean_exp(member_log_likelihood(logits, labels, kind=kind))
     return _with_error(values, standard_error)
 
 
 @overload
 def joint_nll(
-    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: Literal[False] = False
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, kind: Any = None, standard_error: Literal[False] = False
 ) -> float: ...
 @overload
 def joint_nll(
-    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: Literal[True]
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, kind: Any = None, standard_error: Literal[True]
 ) -> tuple[float, float]: ...
 def joint_nll(
-    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, standard_error: bool = False
+    logits: ArrayLike, labels: ArrayLike, tau: int = 10, *, kind: Any = None, standard_error: bool = False
 ) -> float | tuple[float, float]:
     """Mean over batches of tau examples of `-log mean_m prod_i p_m(y_i | x_i)`, in nats **per tau labels**.
 
@@ -88,10 +120,11 @@ def joint_nll(
         logits: `[batch, members, classes]`, `batch >= tau`, in random order.
         labels: `[batch]` integers.
         tau: labels per joint prediction.
+        kind: what the outputs are, a name or the ensemble; see the top of this module.
         standard_error: whether to return `(value, error)`; the error is NaN for fewer than two batches.
     """
     check_at_least("tau", tau, 1)
-    likelihood = member_log_likelihood(logits, labels)
+    likelihood = member_log_likelihood(logits, labels, kind=kind)
     _num_groups(likelihood, "tau", tau)
     _warn_if_sorted(labels)
     return _with_error(-formulas.log_mean_exp(formulas.joint(likelihood, tau)), standard_error)
@@ -107,6 +140,7 @@ def dyadic_nll(
     *,
     anchors: Anchors = "consecutive",
     num_batches: int | None = None,
+    kind: Any = None,
     standard_error: Literal[False] = False,
 ) -> float: ...
 @overload
@@ -119,6 +153,7 @@ def dyadic_nll(
     *,
     anchors: Anchors = "consecutive",
     num_batches: int | None = None,
+    kind: Any = None,
     standard_error: Literal[True],
 ) -> tuple[float, float]: ...
 def dyadic_nll(
@@ -130,6 +165,7 @@ def dyadic_nll(
     *,
     anchors: Anchors = "consecutive",
     num_batches: int | None = None,
+    kind: Any = None,
     standard_error: bool = False,
 ) -> float | tuple[float, float]:
     """Joint NLL of tau inputs drawn, with replacement, from kappa anchors, in nats **per tau labels**.
@@ -151,6 +187,7 @@ def dyadic_nll(
             examples fill no group and are left out), as in the streaming `DyadicNLL`. `"random"`: random groups of
             kappa different examples, for data in any order; all examples serve about equally often.
         num_batches: how many random anchor groups; `None` means `batch` of them.
+        kind: what the outputs are, a name or the ensemble; see the top of this module.
         standard_error: whether to return `(value, error)`. The error allows for examples that groups share; it is NaN
             for fewer than two groups.
     """
@@ -158,7 +195,7 @@ def dyadic_nll(
         check_at_least(name, number, least)
     if anchors not in get_args(Anchors):
         raise ValueError(f"Expected anchors to be one of {get_args(Anchors)}. Received: {anchors!r}")
-    likelihood = member_log_likelihood(logits, labels)
+    likelihood = member_log_likelihood(logits, labels, kind=kind)
     per_pass = _num_groups(likelihood, "kappa", kappa)
     if anchors == "consecutive":
         if num_batches is not None:
@@ -174,67 +211,64 @@ def dyadic_nll(
     return (value, _shared_error(values, groups, len(likelihood))) if standard_error else value
 
 
-def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
+def accuracy(logits: ArrayLike, labels: ArrayLike, *, kind: Any = None) -> float:
     """Share of examples whose most probable class under the mixture is the label.
 
     Of classes tied within float32 rounding, as when members vote, the first counts.
     """
-    checked_logits, checked_labels = formulas.check(logits, labels)
-    return float(np.mean(_predicted(formulas.mixture_probabilities(checked_logits)) == checked_labels))
+    probabilities, classes = _by_label(logits, labels, kind)
+    return float(np.mean(_predicted(probabilities) == classes))
 
 
-def brier(logits: ArrayLike, labels: ArrayLike) -> float:
+def brier(logits: ArrayLike, labels: ArrayLike, *, kind: Any = None) -> float:
     """Mean of `sum_k (p_k - 1[y = k])^2` over examples, with the mixture's `p`: between 0 and 2.
 
     This is Brier's own multi-class form; the form for two classes that scores one class only is half of it.
     """
-    checked_logits, checked_labels = formulas.check(logits, labels)
-    errors = formulas.mixture_probabilities(checked_logits)
-    errors[np.arange(len(errors)), checked_labels] -= 1.0
+    errors, classes = _by_label(logits, labels, kind)
+    errors[np.arange(len(errors)), classes] -= 1.0
     return float(np.mean(np.sum(errors**2, axis=-1)))
 
 
-def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15) -> float:
+def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15, *, kind: Any = None) -> float:
     """Expected calibration error of the mixture: `sum_b (n_b / n) |accuracy_b - confidence_b|`.
 
     Confidence is the mixture's largest probability. Bins have equal width over [0, 1] and contain their upper edge,
     `(0, 1/num_bins], (1/num_bins, 2/num_bins], ...`; a confidence within float32 rounding of an edge counts as on it.
     """
     check_at_least("num_bins", num_bins, 1)
-    checked_logits, checked_labels = formulas.check(logits, labels)
-    probabilities = formulas.mixture_probabilities(checked_logits)
+    probabilities, classes = _by_label(logits, labels, kind)
     confidence = probabilities.max(axis=-1)
-    gaps = (_predicted(probabilities) == checked_labels) - confidence
+    gaps = (_predicted(probabilities) == classes) - confidence
     bins = np.clip(np.ceil(confidence * num_bins - EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(np.int64)
     # n_b |accuracy_b - confidence_b| is the absolute sum of the gaps in bin b.
     return float(np.abs(np.bincount(bins, weights=gaps, minlength=num_bins)).sum() / len(gaps))
 
 
-def uncertainty(logits: ArrayLike) -> Uncertainty:
+def uncertainty(logits: ArrayLike, *, kind: Any = None) -> Uncertainty:
     """Splits each example's predictive entropy into aleatoric and epistemic parts.
 
     `H[mean_m p_m] = mean_m H[p_m] + I(y; m)`: the noise the members agree on, and their disagreement, which lies
-    between 0 and `log(members)`.
+    between 0 and `log(members)` for each label of an example.
     """
-    checked = formulas.check_logits(logits)
-    total, members = formulas.entropies(checked)
+    total, members = formulas.entropies(kinds.read(logits, kind)[0])
     # Jensen's inequality makes the difference non-negative; rounding may not.
     return Uncertainty(total, members, np.maximum(total - members, 0.0))
 
 
-def entropy(logits: ArrayLike) -> float:
+def entropy(logits: ArrayLike, *, kind: Any = None) -> float:
     """Mean over examples of the mixture's entropy: total predictive uncertainty."""
-    return float(uncertainty(logits).total.mean())
+    return float(uncertainty(logits, kind=kind).total.mean())
 
 
-def aleatoric(logits: ArrayLike) -> float:
+def aleatoric(logits: ArrayLike, *, kind: Any = None) -> float:
     """Mean over examples of the members' mean entropy: the uncertainty that more data would not remove."""
-    return float(uncertainty(logits).aleatoric.mean())
+    return float(uncertainty(logits, kind=kind).aleatoric.mean())
 
 
-def mutual_information(logits: ArrayLike) -> float:
+def mutual_information(logits: ArrayLike, *, kind: Any = None) -> float:
     """Mean over examples of the mutual information of label and member: epistemic uncertainty, total - aleatoric."""
-    return float(uncertainty(logits).epistemic.mean())
+    return float(uncertainty(logits, kind=kind).epistemic.mean())
 
 
 def _predicted(probabilities: Floats) -> NDArray[np.int64]:
@@ -250,6 +284,8 @@ def _num_groups(likelihood: Floats, name: str, size: int) -> int:
 
 
 def _warn_if_sorted(labels: ArrayLike) -> None:
+    if np.ndim(labels) > 1:
+        return  # Examples with several labels have no order.
     steps = np.diff(np.asarray(labels).astype(np.int64))
     if len(steps) >= _SORTED_LENGTH - 1 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
         message = "The labels are sorted, so neighbors are alike and a joint NLL of neighbors is biased. Shuffle them."

@@ -1,8 +1,9 @@
 """The likelihood of an ensemble, once: what members say of labels, one example at a time and jointly.
 
 The ensemble's predictive distribution is the mixture of its members: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`.
-Logits are `[batch, members, classes]`, labels `[batch]`. Functions of NumPy arrays compute in float64; those whose
-names end in `_tensor` compute in the tensors' dtype, in graphs too.
+Logits are `[batch, members, classes]`, labels `[batch]`; or, where an example has several labels, `[batch, members,
+labels, 2]` and `[batch, labels]`: a member's labels are independent, so their log-likelihoods and entropies add up.
+Functions of NumPy arrays compute in float64; those whose names end in `_tensor` in the tensors' dtype, in graphs too.
 """
 
 from __future__ import annotations
@@ -43,9 +44,21 @@ def check_logits(logits: ArrayLike) -> NDArray[Any]:
 
 def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns checked logits `[batch, members, classes]` and labels `[batch]`, classes as int64, or raises."""
-    checked, array = check_logits(logits), np.asarray(labels)
-    batch, _, num_classes = checked.shape
-    if array.shape != (batch,):
+    checked = check_logits(logits)
+    return checked, check_labels(checked, labels)
+
+
+def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
+    """Returns labels that fit checked logits: classes `[batch]`, or `[batch, labels]` of zeros and ones; or raises."""
+    array, batch, num_classes = np.asarray(labels), logits.shape[0], logits.shape[-1]
+    if logits.ndim == 4 and array.shape != (batch, logits.shape[2]):
+        raise ValueError(f"Expected labels of shape {(batch, logits.shape[2])}. Received: {array.shape}")
+    if logits.ndim == 3 and array.ndim == 2 and array.shape == (batch, num_classes):
+        raise ValueError(
+            f"Expected one label per example, shape [{batch}]. Received: {array.shape}: give one-hot rows as "
+            'labels.argmax(-1); say kind="multilabel_logits" if an example has several labels'
+        )
+    if logits.ndim == 3 and array.shape != (batch,):
         raise ValueError(f"Expected one label per example, shape [{batch}] as in the logits. Received: {array.shape}")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"Expected integer labels. Received: dtype {array.dtype}")
@@ -54,7 +67,7 @@ def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[n
         raise ValueError(f"Expected integer labels. Received: {wrong[0]}")
     if array.min() < 0 or array.max() >= num_classes:
         raise ValueError(f"Expected labels in [0, {num_classes}). Received: {array.min()} to {array.max()}")
-    return checked, array.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:
@@ -73,7 +86,7 @@ def log_softmax(logits: ArrayLike) -> Floats:
 
 def log_softmax_slices(logits: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
     """Yields slices of rows with their log-probabilities `[rows, members, classes]`."""
-    step = max(1, SLICE_ELEMENTS // (logits.shape[1] * logits.shape[2]))
+    step = max(1, SLICE_ELEMENTS // math.prod(logits.shape[1:]))
     for start in range(0, len(logits), step):
         rows = slice(start, min(start + step, len(logits)))
         yield rows, log_softmax(logits[rows])
@@ -83,8 +96,14 @@ def log_likelihood(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
     """Returns `log p_m(y_i | x_i)`, `[batch, members]`, of checked logits and labels."""
     likelihood = np.empty(logits.shape[:2])
     for rows, log_probabilities in log_softmax_slices(logits):
-        likelihood[rows] = np.take_along_axis(log_probabilities, labels[rows, None, None], axis=-1)[..., 0]
+        values = np.take_along_axis(log_probabilities, labels[rows, None, ..., None], axis=-1)[..., 0]
+        likelihood[rows] = _over_labels(values, np.sum)
     return likelihood
+
+
+def _over_labels(values: Any, reduce: Any) -> Any:
+    """`[batch, members]` as it is; `[batch, members, labels]` reduced over labels; arrays and tensors alike."""
+    return reduce(values, axis=-1) if len(values.shape) == 3 else values
 
 
 def log_mean_exp(values: Floats) -> Floats:
@@ -94,8 +113,8 @@ def log_mean_exp(values: Floats) -> Floats:
 
 
 def mixture_probabilities(logits: NDArray[Any]) -> Floats:
-    """Returns `mean_m p_m(y | x)`, `[batch, classes]`, of checked logits."""
-    probabilities = np.empty((logits.shape[0], logits.shape[2]))
+    """Returns `mean_m p_m(y | x)`, `[batch, classes]` or `[batch, labels, 2]`, of checked logits."""
+    probabilities = np.empty((logits.shape[0], *logits.shape[2:]))
     for rows, log_probabilities in log_softmax_slices(logits):
         probabilities[rows] = np.exp(log_probabilities).mean(axis=1)
     return probabilities
@@ -111,10 +130,11 @@ def entropies(logits: NDArray[Any]) -> tuple[Floats, Floats]:
     total, members = np.empty(len(logits)), np.empty(len(logits))
     for rows, log_probabilities in log_softmax_slices(logits):
         probabilities = np.exp(log_probabilities)
-        members[rows] = -np.sum(probabilities * log_probabilities, axis=-1).mean(axis=-1)
+        members[rows] = _over_labels(-np.sum(probabilities * log_probabilities, axis=-1), np.sum).mean(axis=-1)
         mean = probabilities.mean(axis=1)
         # p log p tends to 0 with p.
-        total[rows] = -np.sum(mean * np.log(np.where(mean > 0, mean, 1.0)), axis=-1)
+        entropy = -np.sum(mean * np.log(np.where(mean > 0, mean, 1.0)), axis=-1)
+        total[rows] = entropy.sum(axis=-1) if entropy.ndim == 2 else entropy
     return total, members
 
 
@@ -182,6 +202,9 @@ def nan_unless_tensor(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 def log_likelihood_tensor(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns `log p_m(y_i | x_i)`, `[batch, members]`; NaN for labels that are no classes."""
     indices, valid = class_indices_tensor(labels, logits.shape[-1])
+    if len(logits.shape) == 4:
+        values = tf.where(indices[:, None] == 1, *reversed(tf.unstack(tf.nn.log_softmax(logits), axis=-1)))
+        return nan_unless_tensor(tf.reduce_all(valid, axis=1)[:, None], tf.reduce_sum(values, axis=-1))
     likelihood = tf.gather(tf.nn.log_softmax(logits), indices, axis=2, batch_dims=1)
     return nan_unless_tensor(valid[:, None], likelihood)
 
@@ -193,20 +216,23 @@ def log_mean_exp_tensor(values: tf.Tensor) -> tf.Tensor:
 
 
 def mixture_tensor(logits: tf.Tensor) -> tf.Tensor:
-    """Returns `mean_m p_m(y | x)`, `[batch, classes]`."""
+    """Returns `mean_m p_m(y | x)`, `[batch, classes]` or `[batch, labels, 2]`."""
     return tf.reduce_mean(tf.nn.softmax(logits), axis=1)
 
 
 def entropy_tensor(probabilities: tf.Tensor) -> tf.Tensor:
     """Returns the entropy over the last axis."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+    # p log p tends to 0 with p; converters of exported models know no xlogy.
+    logs = tf.math.log(tf.maximum(probabilities, np.finfo(probabilities.dtype.as_numpy_dtype).tiny))
+    return -tf.reduce_sum(probabilities * logs, axis=-1)
 
 
 def entropies_tensor(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the mixture's entropy and the members' mean entropy, each `[batch]`."""
     log_probabilities = tf.nn.log_softmax(logits)
-    members = -tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1)
-    return entropy_tensor(mixture_tensor(logits)), tf.reduce_mean(members, axis=-1)
+    members = _over_labels(-tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1), tf.reduce_sum)
+    total = entropy_tensor(mixture_tensor(logits))
+    return tf.reduce_sum(total, axis=-1) if len(total.shape) == 2 else total, tf.reduce_mean(members, axis=-1)
 
 
 def draw_counts_tensor(seed: int, groups: Any, tau: int, kappa: int) -> tf.Tensor:

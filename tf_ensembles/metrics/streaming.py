@@ -2,10 +2,13 @@
 
 They see labels `[batch]` (or `[batch, 1]`) and member logits `[batch, members, classes]`, and equal the functions of
 the same name on all examples seen since `reset_state`, whatever the batch sizes: joint metrics carry unfinished groups
-of examples over to the next update. They run eagerly, in graphs and under XLA, in the metric's dtype (default float32)
-with compensated sums, whose error does not grow with the number of updates. NaN means that there is no value: nothing
-seen yet (fewer examples than one group, for joint metrics), NaN logits, or a label that is not a class.
-Under a `tf.distribute` strategy groups form within each replica, and totals are summed over replicas.
+of examples over to the next update. An ensemble tells them what its outputs are; outside of one, `kind` says which
+outputs other than logits they are given, `"multilabel_logits"` with labels `[batch, labels]` for example.
+
+They run eagerly, in graphs and under XLA, in the metric's dtype (default float32) with compensated sums, whose error
+does not grow with the number of updates. NaN means that there is no value: nothing seen yet (fewer examples than one
+group, for joint metrics), NaN logits, or a label that is not a class. Under a `tf.distribute` strategy groups form
+within each replica, and totals are summed over replicas.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_ensembles.metrics import likelihood
+from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.functions import EDGE_TOLERANCE, TIE_TOLERANCE
+from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.likelihood import check_at_least
 
 _register = keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -31,8 +35,9 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
 
     _direction = "down"  # Keras's name for which way is better; callbacks that monitor the metric read it.
 
-    def __init__(self, num_sums: int, name: str | None, dtype: Any) -> None:
+    def __init__(self, num_sums: int, name: str | None, dtype: Any, kind: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
+        self.kind = kinds.named(kind)
         self._sums = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="sums")
         self._lost = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="lost")
 
@@ -40,27 +45,38 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
         """Takes in one batch.
 
         Args:
-            y_true: `[batch]` or `[batch, 1]` integer labels.
-            y_pred: `[batch, members, classes]` member logits.
+            y_true: `[batch]` or `[batch, 1]` integer labels; `[batch, labels]` of zeros and ones for many labels.
+            y_pred: `[batch, members, classes]` member logits, or what `kind` says.
             sample_weight: `[batch]`, for metrics that are means over examples. Joint metrics raise: a group of examples
                 has no weight of its own. (Keras passes weights to `weighted_metrics` only, never to `metrics`.)
         """
-        logits = tf.cast(tf.convert_to_tensor(y_pred), self.dtype)
-        if logits.shape.rank != 3:
-            raise ValueError(f"Expected member logits of shape [batch, members, classes]. Received: {logits.shape}")
+        self.update_members(y_true, y_pred, self.kind or Kind.LOGITS, sample_weight)
+
+    def update_members(self, y_true: Any, y_pred: Any, kind: Kind, sample_weight: Any = None) -> None:
+        """Takes in one batch of an ensemble's outputs of this kind; else as `update_state`."""
+        outputs = tf.cast(tf.convert_to_tensor(y_pred), self.dtype)
+        if outputs.shape.rank != 3:
+            raise ValueError(f"Expected member logits of shape [batch, members, classes]. Received: {outputs.shape}")
         labels = tf.convert_to_tensor(y_true)
-        if labels.shape.rank == 2 and labels.shape[1] == 1:
+        if kind.is_multilabel and labels.shape.rank == 1:
+            labels = labels[:, None]
+        if not kind.is_multilabel and labels.shape.rank == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
-        if labels.shape.rank != 1:
-            raise ValueError(f"Expected integer labels of shape [batch] or [batch, 1]. Received: {labels.shape}")
+        if labels.shape.rank != 1 + kind.is_multilabel:
+            shapes = "[batch, labels]" if kind.is_multilabel else "[batch] or [batch, 1]"
+            raise ValueError(f"Expected integer labels of shape {shapes}. Received: {labels.shape}")
         weights = None
         if sample_weight is not None:
             weights = tf.reshape(tf.cast(tf.convert_to_tensor(sample_weight), self.dtype), [-1])
-        self._accumulate(labels, logits, weights)
+        self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), **({"kind": self.kind.value} if self.kind else {})}
 
     @abc.abstractmethod
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        """Adds one batch: labels `[batch]`, logits `[batch, members, classes]`, weights `[batch]` or None."""
+        """Adds one batch: labels and logits in the shapes of `likelihood`, weights `[batch]` or None."""
 
     def _add(self, terms: tf.Tensor) -> None:
         """Adds `terms` `[num_sums]` and what the last addition lost to the sums; keeps what this one loses."""
@@ -83,8 +99,8 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
 class _ExampleMean(MemberMetric):
     """The (weighted) mean of one value per example."""
 
-    def __init__(self, name: str | None = None, dtype: Any = None) -> None:
-        super().__init__(2, name, dtype)
+    def __init__(self, name: str | None = None, dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(2, name, dtype, kind)
 
     @abc.abstractmethod
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -100,8 +116,8 @@ class _ExampleMean(MemberMetric):
 class MarginalNLL(_ExampleMean):
     """`metrics.marginal_nll`, streaming. Nats per label."""
 
-    def __init__(self, name: str | None = "marginal_nll", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "marginal_nll", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels))
@@ -113,33 +129,33 @@ class Accuracy(_ExampleMean):
 
     _direction = "up"
 
-    def __init__(self, name: str | None = "accuracy", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "accuracy", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return _correct(labels, likelihood.mixture_tensor(logits))
+        return _mean_over_labels(_correct(labels, likelihood.mixture_tensor(logits)))
 
 
 @_register
 class Brier(_ExampleMean):
     """`metrics.brier`, streaming: between 0 and 2."""
 
-    def __init__(self, name: str | None = "brier", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "brier", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         probabilities = likelihood.mixture_tensor(logits)
         indices, valid = likelihood.class_indices_tensor(labels, logits.shape[-1])
         errors = probabilities - tf.one_hot(indices, logits.shape[-1], dtype=logits.dtype)
-        return likelihood.nan_unless_tensor(valid, tf.reduce_sum(errors**2, axis=-1))
+        return _mean_over_labels(likelihood.nan_unless_tensor(valid, tf.reduce_sum(errors**2, axis=-1)))
 
 
 @_register
 class Entropy(_ExampleMean):
     """`metrics.entropy`, streaming: total predictive uncertainty in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "entropy", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "entropy", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return likelihood.entropies_tensor(logits)[0]
@@ -149,8 +165,8 @@ class Entropy(_ExampleMean):
 class Aleatoric(_ExampleMean):
     """`metrics.aleatoric`, streaming: the members' mean entropy in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "aleatoric", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "aleatoric", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return likelihood.entropies_tensor(logits)[1]
@@ -160,8 +176,8 @@ class Aleatoric(_ExampleMean):
 class MutualInformation(_ExampleMean):
     """`metrics.mutual_information`, streaming: epistemic uncertainty in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "mutual_information", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
+    def __init__(self, name: str | None = "mutual_information", dtype: Any = None, kind: Any = None) -> None:
+        super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         total, aleatoric = likelihood.entropies_tensor(logits)
@@ -172,15 +188,17 @@ class MutualInformation(_ExampleMean):
 class ECE(MemberMetric):
     """`metrics.ece`, streaming: expected calibration error of the mixture over `num_bins` equal bins."""
 
-    def __init__(self, num_bins: int = 15, name: str | None = "ece", dtype: Any = None) -> None:
+    def __init__(self, num_bins: int = 15, name: str | None = "ece", dtype: Any = None, kind: Any = None) -> None:
         check_at_least("num_bins", num_bins, 1)
-        super().__init__(num_bins + 1, name, dtype)
+        super().__init__(num_bins + 1, name, dtype, kind)
         self.num_bins = num_bins
 
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
         probabilities = likelihood.mixture_tensor(logits)
         confidence = tf.reduce_max(probabilities, axis=-1)
         gaps = _correct(labels, probabilities) - confidence
+        if weights is not None and len(gaps.shape) == 2:
+            weights = weights[:, None]  # Each label of an example counts.
         weights = tf.ones_like(gaps) if weights is None else weights + tf.zeros_like(gaps)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins - EDGE_TOLERANCE), tf.int32) - 1
         bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
@@ -200,8 +218,8 @@ class ECE(MemberMetric):
 class _GroupMean(MemberMetric):
     """The mean of one value per group of consecutive examples, with an unfinished group carried between updates."""
 
-    def __init__(self, group_size: int, name: str | None, dtype: Any) -> None:
-        super().__init__(2, name, dtype)
+    def __init__(self, group_size: int, name: str | None, dtype: Any, kind: Any) -> None:
+        super().__init__(2, name, dtype, kind)
         self._group_size = group_size
         self._num_seen = self.add_variable((), "zeros", dtype="int64", name="num_seen")
         # [group_size, members]; made at the first update, when the number of members is known.
@@ -249,9 +267,9 @@ class JointNLL(_GroupMean):
     nothing yet. Data should come in random order, as `fit` makes it.
     """
 
-    def __init__(self, tau: int = 10, name: str | None = "joint_nll", dtype: Any = None) -> None:
+    def __init__(self, tau: int = 10, name: str | None = "joint_nll", dtype: Any = None, kind: Any = None) -> None:
         check_at_least("tau", tau, 1)
-        super().__init__(tau, name, dtype)
+        super().__init__(tau, name, dtype, kind)
         self.tau = tau
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
@@ -272,11 +290,17 @@ class DyadicNLL(_GroupMean):
     """
 
     def __init__(
-        self, tau: int = 10, kappa: int = 2, seed: int = 0, name: str | None = "dyadic_nll", dtype: Any = None
+        self,
+        tau: int = 10,
+        kappa: int = 2,
+        seed: int = 0,
+        name: str | None = "dyadic_nll",
+        dtype: Any = None,
+        kind: Any = None,
     ) -> None:
         for argument, value, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
             check_at_least(argument, value, least)
-        super().__init__(kappa, name, dtype)
+        super().__init__(kappa, name, dtype, kind)
         self.tau, self.kappa, self.seed = tau, kappa, seed
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
@@ -300,6 +324,11 @@ class DyadicNLL(_GroupMean):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "tau": self.tau, "kappa": self.kappa, "seed": self.seed}
+
+
+def _mean_over_labels(values: tf.Tensor) -> tf.Tensor:
+    """`[batch]` as it is, `[batch, labels]` as the means of examples."""
+    return tf.reduce_mean(values, axis=1) if len(values.shape) == 2 else values
 
 
 def _correct(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:

@@ -80,7 +80,7 @@ def test_regression_gives_means_and_the_spread_of_members(tmp_path):
 
 
 def test_a_second_export_replaces_the_first_and_other_folders_are_left_alone(tmp_path):
-    model = tfe.Ensemble(builders.dense, 2)
+    model = tfe.Ensemble(builders.dense, 2, outputs="logits")
     tfe.export_saved_model(model, tmp_path / "saved")
     tfe.export_saved_model(model, tmp_path / "saved")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["saved"]
