@@ -51,7 +51,7 @@ def bias(problems: Problems, weight: Tensor, regularizer: Tensor) -> Array:
 def unbiased_choices(problems: Problems) -> tuple[Array, Array]:
     """Tells whether other choices than `nu = c / sigma^2`, `lambda = c / s0^2` are unbiased *whatever the targets*.
 
-    `mu_hat = mu` for all y means `(sum_t nu_t x_t x_t' + lambda I) M = X' diag(nu)` with `M = Sigma X' diag(1 / sigma^2)`:
+    `mu_hat = mu` for all y means `(sum_t nu_t x_t x_t' + lambda I) M = X' diag(nu)`, `M = Sigma X' diag(1 / sigma^2)`:
     `d T` equations, linear in the `T + 1` numbers nu and lambda. They are taken in units of the known solution.
 
     Returns:

@@ -131,7 +131,7 @@ def unbiased_kls(setting: Setting, gamma: Array, num_problems: int, seed: int) -
 def high_snr_kl(gamma: Array, num_data: int) -> float:
     """Returns the limit of the best unbiased ensemble-p's expected KL as the noise vanishes; Gaussian inputs.
 
-    `1/2 sum_i ln(mean(gamma) / gamma_i) + 1/2 (d ln T - E[ln det W])`, `W` the Wishart matrix `sum_t z z'`, `z ~ N(0, I)`:
+    `1/2 sum_i ln(mean(gamma) / gamma_i) + 1/2 (d ln T - E[ln det W])`, `W = sum_t z z'` with `z ~ N(0, I)`, Wishart:
     theorem 1's bound in that limit, and what few data add. It depends on the SNR no more: `gamma`, `[d]`, counts up to
     a factor. With `T < d` the KL grows without bound, as `(d - T) / 2 ln SNR`: infinite.
     """

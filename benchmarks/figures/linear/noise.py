@@ -1,4 +1,4 @@
-"""Uneven noise: how far it takes the best unbiased ensemble-p from the posterior, by the direction along which it grows.
+"""Uneven noise: how far it takes the best unbiased ensemble-p from the posterior, by the direction of its growth.
 
 The claims: heteroscedastic noise raises the KL, where it adds to the conditioning of the signal-to-noise matrix; the
 control is noise that grows along the direction in which inputs vary most, where it makes up for the inputs' own.

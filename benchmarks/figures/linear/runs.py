@@ -269,6 +269,7 @@ def agent_prior_variances(setting: Setting, gamma: Any, num_problems: int, seed:
 
 
 def joint_setting(seed: int) -> tuple[Setting, Any]:
+    """The setting of finite ensembles and predictions, and its gamma."""
     from tf_ensembles.linear import problems as linear_problems
     from tf_ensembles.linear import theory
 

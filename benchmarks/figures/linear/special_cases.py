@@ -50,7 +50,9 @@ class _Figure(base.LinearFigure):
 
     def collect(self, size: runs.Size, rows: base.Rows) -> dict[str, pd.DataFrame]:
         """Returns a row per run; the first case is that of ensemble-p and isotropic inputs."""
-        return super().collect(size, [{**dict.fromkeys(self.columns), "agent": P, "condition": 1.0} | row for row in rows])
+        return super().collect(
+            size, [{**dict.fromkeys(self.columns), "agent": P, "condition": 1.0} | row for row in rows]
+        )
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns the first case, then the second: the KL by T, the spread that is missed, anisotropic inputs."""
@@ -71,7 +73,9 @@ class _Figure(base.LinearFigure):
             lines.append(_line(rows, f"p, T = {num_data}"))
             if rows.predicted.notna().all() and rows.predicted.map(math.isfinite).all():
                 lines.append(base.known_line(rows, "snr", "predicted", f"its limit, {rows.predicted.iloc[0]:.3f}"))
-        made.append(panels.Panel(f"isotropic, d = {DIM}: the KL of tuned p", "KL in nats", tuple(lines), **ratio, log_y=True))
+        made.append(
+            panels.Panel(f"isotropic, d = {DIM}: the KL of tuned p", "KL in nats", tuple(lines), **ratio, log_y=True)
+        )
         missed = even[even.quantity == MISSED]
         for num_data, rows in missed.groupby("num_data"):
             lines = [_line(rows[rows.agent == agent], agent) for agent in (N, UNTUNED, P) if agent in set(rows.agent)]
