@@ -62,8 +62,8 @@ CLAIMS: tuple[Claim, ...] = (
         "section 4.2",
         "The bound of theorem 1 is never negative, and is zero where all eigenvalues are equal.",
         Identity("bound", Region(low=-1e-12)),
-        f"identity: the smallest bound over random spectra is above -1e-12, and that of equal eigenvalues below {ROUNDING}, "
-        "which is rounding",
+        f"identity: the smallest bound over random spectra is above -1e-12, and that of equal eigenvalues below "
+        f"{ROUNDING}, which is rounding",
         "problems",
         min_count=100,
         directional=False,

@@ -73,7 +73,9 @@ class Identity:
         differing = pairs = 0
         for _, group in rows.groupby("at"):
             # Both are differences from ensemble-bp, which is 0 in both.
-            values = {_BP: (0.0, 0.0)} | {row.agent: (row.measured, row.predicted) for row in group.itertuples()}
+            values = {_BP: (0.0, 0.0)} | {
+                str(row["agent"]): (float(row["measured"]), float(row["predicted"])) for row in group.to_dict("records")
+            }
             for one, other in itertools.combinations(values, 2):
                 gaps = [values[one][index] - values[other][index] for index in (0, 1)]
                 pairs, differing = pairs + 1, differing + (gaps[0] * gaps[1] <= 0.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,10 +37,6 @@ class HighSnr:
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
         table = table_of(tables, "B4")
-        if lacking := {"quantity", "agent", "condition", "slope"} - set(table):
-            raise NoDataError(
-                f"appendix_b4.csv has no column {', '.join(sorted(lacking))}: it was made by a former version"
-            )
         high = table[table.case == "high snr"]
         top = high[high.snr == high.snr.max()]
         effects = list(getattr(self, f"_{self.kind}")(high if self.kind == "slope" else top))
@@ -98,7 +95,7 @@ class HighSnr:
             effects.append(Effect(f"theorem 1's bound on it, {_where(row)}", bound, self.region, "nats"))
         return effects
 
-    def _effect(self, label: str, row: dict[str, float], name: str = "measured") -> Effect:
+    def _effect(self, label: str, row: Mapping[Hashable, Any], name: str = "measured") -> Effect:
         error = row["slope_error" if name == "slope" else "error"]
         return Effect(label, stats.normal_interval(row[name], error, int(row["problems"])), self.region, "nats")
 
@@ -158,7 +155,8 @@ def _differences(
     """Returns the KL at `second` minus that at `first`, paired by the keys, and the errors."""
     sides = [table[table[column] == value].set_index(keys) for value in (first, second)]
     one, other = sides[0].align(sides[1], join="inner", axis=0)
-    return (other.kl - one.kl).to_numpy(float), np.hypot(one.kl_error, other.kl_error).to_numpy(float)
+    errors = np.hypot(one.kl_error.to_numpy(float), other.kl_error.to_numpy(float))
+    return other.kl.to_numpy(float) - one.kl.to_numpy(float), errors
 
 
 def _kls(rows: pd.DataFrame) -> pd.DataFrame:
@@ -166,6 +164,6 @@ def _kls(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows.quantity == "kl") & (rows.condition == 1.0)].sort_values("num_data")
 
 
-def _where(row: dict[str, float]) -> str:
+def _where(row: Mapping[Hashable, Any]) -> str:
     condition = f", condition {row['condition']:g}" if row["condition"] > 1.0 else ""
     return f"d = {row['dim']:g}, T = {row['num_data']:,g}{condition}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
 from benchmarks.figures import panels
+from benchmarks.figures.base import Rows
 from benchmarks.figures.linear import base, runs
 from benchmarks.figures.linear.runs import AGENTS, BP, WEIGHTED, N, P
 from benchmarks.figures.tables import Tables
@@ -72,7 +73,7 @@ class _Figure(base.LinearFigure):
                     made.append(sweep_runs.make_run(name, OUTCOMES, asked, batch="linear/identities/outcomes"))
         return made
 
-    def collect(self, size: runs.Size, rows: base.Rows) -> dict[str, pd.DataFrame]:
+    def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns a row per check."""
         return super().collect(size, [dict.fromkeys(self.columns) | row for row in rows])
 

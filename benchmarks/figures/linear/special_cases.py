@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
 from benchmarks.figures import panels
+from benchmarks.figures.base import Rows
 from benchmarks.figures.linear import base, runs
 from benchmarks.figures.linear.runs import N, P
 from benchmarks.figures.tables import Tables
@@ -48,7 +49,7 @@ class _Figure(base.LinearFigure):
         """Returns both cases."""
         return runs.special_runs(size) + snr_runs(size)
 
-    def collect(self, size: runs.Size, rows: base.Rows) -> dict[str, pd.DataFrame]:
+    def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns a row per run; the first case is that of ensemble-p and isotropic inputs."""
         return super().collect(
             size, [{**dict.fromkeys(self.columns), "agent": P, "condition": 1.0} | row for row in rows]
@@ -83,9 +84,9 @@ class _Figure(base.LinearFigure):
             title = f"isotropic, T = {num_data}{few}: spread that is missed"
             made.append(panels.Panel(title, "share of the posterior's", tuple(lines), **ratio, from_zero=True))
         uneven = high[(high.condition != 1.0) & (high.quantity == KL)]
-        for (num_data, condition), rows in uneven.groupby(["num_data", "condition"]):
+        for condition, rows in uneven.groupby("condition"):
             bound = base.known_line(rows, "snr", "lower_bound", "lower bound of theorem 1")
-            title = f"cov(x) of condition {condition:g}, T = {num_data:,}: tuned p"
+            title = f"cov(x) of condition {condition:g}, T = {rows.num_data.iloc[0]:,}: tuned p"
             made.append(panels.Panel(title, "KL in nats", (_line(rows, P), bound), **ratio, from_zero=True))
         return made
 
