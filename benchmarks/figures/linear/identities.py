@@ -37,7 +37,7 @@ ENVIRONMENT = "kl from the environment"  # KL^tau at tau = `at`, beside averaged
 CROSS_ENTROPY = "cross-entropy above ensemble-bp's"  # at tau = `at`, beside the difference of averaged KL^tau
 
 SPREADS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-TAUS = (1, 3, 10, 30, 100)
+TAUS = (1, 10, 100)
 _DRAWS = 20  # problems with outcomes, per problem of the size: one draw of outcomes is noisy
 _PART = 500  # problems at a time: covariances are [problems, tau, tau]
 _BIAS = {"dim": 3, "num_data": 12, "condition": 10.0, "heteroscedasticity": 10.0}

@@ -61,16 +61,16 @@ def test_other_choices_are_found_where_there_are_some():
 
 
 def test_drawn_likelihoods_average_to_the_exact_kl():
-    problems = linear_problems.sample_problems(SETTING, 20_000, seed=3)
+    problems = linear_problems.sample_problems(SETTING, 5_000, seed=3)
     posterior, n = problems.posterior(), problems.distribution("ensemble-n")
-    x = linear_problems.sample_inputs(SETTING, (20_000, 4), seed=3, stream=40)
+    x = linear_problems.sample_inputs(SETTING, (5_000, 4), seed=3, stream=40)
     noise = SETTING.noise(x)
     truth, found = identities.outcome_log_likelihoods(problems, {"n": n, "exact": posterior}, x, noise, seed=5)
     gain = theory.information_gain(posterior, x, noise).numpy()
     for name, one in (("n", n), ("exact", posterior)):
         apart = truth - found[name] - (gain + theory.predictive_kl(posterior, one, x, noise).numpy())
         assert abs(apart.mean()) < 4.0 * theory.standard_error(apart)
-        assert theory.standard_error(apart) < 0.1 * gain.mean()
+        assert theory.standard_error(apart) < 0.2 * gain.mean()
     # Coefficients of another problem are no environment.
     wrong = identities.outcome_log_likelihoods(
         linear_problems.Problems(problems.x, problems.y, problems.noise_variance, 1.0, problems.theta[::-1]),
