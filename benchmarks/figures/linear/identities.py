@@ -105,19 +105,11 @@ class _Figure(base.LinearFigure):
                 places=tuple(f"{value:g}" for value in bounds["at"]),
             )
         )
-        biases = [table[(table.check == check) & (table["at"] == at)] for check, at in _SHOWN]
-        found = [(place, float(rows.measured.iloc[0])) for place, rows in enumerate(biases) if len(rows)]
-        made.append(
-            panels.Panel(
-                "bias of the mean, in posterior deviations",
-                "largest; smallest of others",
-                (panels.Series("bias", tuple(panels.Point(place, max(y, 1e-17)) for place, y in found)),),
-                kind="lines",
-                x_label="weights and regularizer",
-                places=("ν = c/σ², λ = c/σ₀²", "other ν", "other λ"),
-                log_y=True,
-            )
-        )
+        bars = []
+        for name, check, at in _SHOWN:
+            rows = table[(table.check == check) & (table["at"] == at)]
+            bars += [panels.Series(name, (panels.Point(0.0, float(rows.measured.iloc[0])),))] if len(rows) else []
+        made.append(panels.Panel("bias: largest, and smallest of others", "posterior deviations", tuple(bars)))
         return made
 
     def caption(self, tables: Tables) -> str:
@@ -125,11 +117,13 @@ class _Figure(base.LinearFigure):
         return (
             "Drawn: outcomes of the environment and their log-likelihoods in τ dimensions; ensemble-bp is perfect "
             "inference, so its KL is the information gain. "
-            f"d = {runs.JOINT['dim']}, T = {runs.JOINT['num_data']}, uneven noise. {self.problems(tables)}"
+            f"d = {runs.JOINT['dim']}, T = {runs.JOINT['num_data']}, uneven noise, means over "
+            f"{tables.of(self).problems.max():,} problems; intervals: 95%. Right: {tables.of(self).problems.min():,} "
+            "spectra or problems each."
         )
 
 
-_SHOWN = ((UNBIASED, 0), (BIASED, 0), (BIASED, 1))
+_SHOWN = (("c/σ², c/σ₀²", UNBIASED, 0), ("other ν", BIASED, 0), ("other λ", BIASED, 1))
 
 
 def _drawn(rows: pd.DataFrame, name: str) -> panels.Series:

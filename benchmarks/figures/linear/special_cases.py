@@ -79,7 +79,7 @@ class _Figure(base.LinearFigure):
         )
         missed = even[even.quantity == MISSED]
         for num_data, rows in missed.groupby("num_data"):
-            lines = [_line(rows[rows.agent == agent], agent) for agent in (N, UNTUNED, P) if agent in set(rows.agent)]
+            lines = [_line(rows[rows.agent == agent], agent) for agent in (N, P, UNTUNED) if agent in set(rows.agent)]
             few = " < d" if int(str(num_data)) < DIM else ""
             title = f"isotropic, T = {num_data}{few}: spread that is missed"
             made.append(panels.Panel(title, "share of the posterior's", tuple(lines), **ratio, from_zero=True))
