@@ -68,7 +68,9 @@ class HighSnr:
     def _few(self, top: pd.DataFrame) -> list[Effect]:
         missed = top[(top.quantity == "missed spread") & (top.num_data < top.dim)]
         effects = []
-        for row in missed[missed.agent.isin(["ensemble-p", "ensemble-n"])].to_dict("records"):
+        for row in (
+            missed[missed.agent.isin(["ensemble-p", "ensemble-n"])].sort_values("agent")[::-1].to_dict("records")
+        ):
             tuned = row["agent"] == "ensemble-p"
             # What the claim asks of ensemble-p, ensemble-n has to fail by far, else the measure cannot tell them apart.
             region = self.region if tuned else Region(low=10.0 * self.region.high)
