@@ -73,7 +73,9 @@ class _Figure(base.LinearFigure):
         for num_data, rows in even[even.quantity == KL].groupby("num_data"):
             lines.append(_line(rows, f"p, T = {num_data}"))
             if rows.predicted.notna().all() and rows.predicted.map(math.isfinite).all():
-                lines.append(base.known_line(rows, "snr", "predicted", f"its limit, {rows.predicted.iloc[0]:.3f}"))
+                lines.append(
+                    base.known_line(rows, "snr", "predicted", f"limit of T = {num_data}: {rows.predicted.iloc[0]:.3f}")
+                )
         made.append(
             panels.Panel(f"isotropic, d = {DIM}: the KL of tuned p", "KL in nats", tuple(lines), **ratio, log_y=True)
         )
