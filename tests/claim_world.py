@@ -44,7 +44,7 @@ def write(folder, seeds=SEEDS):
     chance = np.random.default_rng(0)
     for part in ("linear", "testbed", "bandit", "cifar10"):
         (folder / part).mkdir(parents=True)
-    for name, table in {**_linear(), **_testbed(chance, seeds), **_cifar10(chance, seeds)}.items():
+    for name, table in {**linear_tables(), **_testbed(chance, seeds), **_cifar10(chance, seeds)}.items():
         table.to_csv(folder / f"{name}.csv", index=False)
     _regret(chance).to_csv(folder / "bandit" / "regret_runs.csv", index=False)
     _regret_means().to_csv(folder / "bandit" / "regret.csv", index=False)
@@ -54,7 +54,8 @@ def write(folder, seeds=SEEDS):
     return folder
 
 
-def _linear():
+def linear_tables():
+    """All the tables of linear regression."""
     checks = [
         {"check": "proposition 1: largest |KL|", "problems": 200, "value": 1e-14},
         {"check": "proposition 2: largest spread", "problems": 200, "value": 0.0},
@@ -63,7 +64,7 @@ def _linear():
     kls = {"ensemble-n": np.inf, "ensemble-p": 3.0, "ensemble-p-weighted": 0.5, "ensemble-bp": 0.0}
     for dim, count, condition, strength in grid:
         for agent, kl in kls.items():
-            kl = kl * (1 + np.log10(condition))
+            kl = kl * (1 + np.log10(condition)) * (1.2 if strength else 1.0)
             sweep.append(
                 {
                     "setting": f"linear/d{dim}-t{count}-c{condition:g}-h{strength:g}",
@@ -105,14 +106,68 @@ def _linear():
         {"case": "homoscedastic", "quantity": "kl", "num_data": t, "snr": 1.0, "measured": 7.0 / t, "error": 1e-3}
         for t in (10, 1000)
     ]
-    for quantity, snr in itertools.product(("kl", "squared wasserstein"), (10.0, 1e6)):
-        special.append(
-            {"case": "high snr", "quantity": quantity, "num_data": 20, "snr": snr, "measured": 0.3 / snr, "error": 1e-9}
-        )
     for row in special:
-        row |= {"dim": 5, "problems": 200, "predicted": row["measured"]}
-    tables = {"checks": checks, "sweep": sweep, "finite_ensemble": finite, "predictions": joint, "appendix_b4": special}
+        row |= {"agent": "ensemble-p", "dim": 5, "condition": 1.0, "problems": 200, "predicted": row["measured"]}
+    tables = {
+        "checks": checks,
+        "sweep": sweep,
+        "finite_ensemble": finite,
+        "predictions": joint,
+        "appendix_b4": special + high_snr(),
+        "noise": noise(),
+        "identities": identities(),
+    }
     return {f"linear/{name}": pd.DataFrame(rows) for name, rows in tables.items()}
+
+
+def high_snr(slope=-0.01, near=0.01, bound=0.0, missed=None):
+    """Rows of the high-SNR case in which the remark of appendix B.4 holds; other arguments make parts of it fail."""
+    missed = {"ensemble-n": 1.0, "ensemble-p, untuned": 0.02, "ensemble-p": 0.01} | (missed or {})
+    common = {"case": "high snr", "dim": 5, "problems": 200, "error": 1e-4}
+    rows = []
+    for snr, (num_data, condition) in itertools.product((0.01, 1e6), ((3, 1.0), (20, 1.0), (200, 1.0), (1000, 100.0))):
+        about = {**common, "num_data": num_data, "condition": condition, "snr": snr}
+        measured = near if snr > 1 else near - 8 * slope
+        kl = {"predicted": None if num_data == 3 else near, "lower_bound": bound if condition > 1 else 0.0}
+        kl |= {"measured": max(measured, bound) if condition > 1 else measured, "slope": slope, "slope_error": 1e-4}
+        rows.append({**about, "quantity": "kl", "agent": "ensemble-p", **kl})
+        if condition == 1.0:
+            rows += [{**about, "quantity": "missed spread", "agent": name, "measured": y} for name, y in missed.items()]
+    return rows
+
+
+def noise(weakest=1.2, strongest=1.1):
+    """Rows of uneven noise: the KL as a share of that with even noise."""
+    return [
+        {
+            **{"dim": dim, "num_data": count, "condition": condition, "noise": kind, "problems": 200},
+            **{"gamma_condition": condition, "lower_bound": 0.1, **_kl(share * condition**0.1, 0.01)},
+        }
+        for dim, count, condition in itertools.product((2, 10), (10, 100, 1000), (1.0, 10.0))
+        for kind, share in (("even", 1.0), ("weakest", weakest), ("strongest", strongest))
+    ]
+
+
+def identities(bound=1e-6, equal=0.0, bias=1e-14, other=0.1, kl=1.0, entropy=1.0):
+    """Rows of exact statements that hold; `kl` and `entropy` are factors of what was drawn."""
+    rows = [{"check": "smallest bound", "at": at, "measured": equal if at == 0 else bound} for at in (0.0, 1.0)]
+    rows += [{"check": "mean bound", "at": at, "measured": at} for at in (0.0, 1.0)]
+    rows.append({"check": "largest bias of c/sigma^2, c/s0^2", "at": 0, "measured": bias})
+    rows += [{"check": "smallest bias of other choices", "at": at, "measured": other} for at in (0, 1)]
+    rows.append({"check": "smallest equation of other choices", "at": 0, "measured": 0.01})
+    averaged = {"ensemble-n": 1.0, "ensemble-p": 0.5, "ensemble-p-weighted": 0.2, "ensemble-bp": 0.0}
+    for (agent, value), tau in itertools.product(averaged.items(), (1, 100)):
+        gain, error = 0.3 * tau**0.5, 0.002
+        exact = value * tau**0.5
+        row = {"agent": agent, "at": tau, "error": error, "information": gain}
+        drawn = {"measured": kl * (exact + gain), "predicted": exact + gain}
+        rows.append({"check": "kl from the environment", **row, **drawn})
+        if agent != "ensemble-bp":
+            drawn = {"measured": entropy * exact, "predicted": exact}
+            rows.append({"check": "cross-entropy above ensemble-bp's", **row, **drawn})
+    return [
+        {"agent": None, "error": None, "predicted": None, "information": None, "problems": 200} | row for row in rows
+    ]
 
 
 def _kl(value, error):

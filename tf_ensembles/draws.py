@@ -96,6 +96,8 @@ class Purpose(enum.Enum):
     LINEAR_GAMMA = "inputs that gamma is estimated from; parts have this number and those after it", 0, 0, 0, 3
     LINEAR_TARGET = "the noise on members' targets", 0, 0, 0, 0
     LINEAR_ANCHOR = "the anchors of members", 0, 0, 0, 1
+    LINEAR_TEST_INPUTS = "inputs of outcomes to predict", 0, 0, 0, 40
+    LINEAR_OUTCOMES = "the noise of outcomes to predict", 0, 0, 0, 41
 
 
 def key(seed: int, purpose: Purpose) -> int:

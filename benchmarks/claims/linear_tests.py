@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims.base import Effect, Region
+from benchmarks.claims.linear_snr import more_than_chance
 from benchmarks.claims.tests import named, table_of
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Interval, NoDataError
@@ -18,9 +19,8 @@ from benchmarks.stats import Interval, NoDataError
 class Linear:
     """The statements about Bayesian linear regression, from the tables of `tf-ensembles linear`."""
 
-    kind: Literal["exact", "deterministic", "bound", "conditioning", "homoscedastic", "snr", "joint", "members"]
+    kind: Literal["exact", "deterministic", "bound", "conditioning", "homoscedastic", "joint", "members"]
     region: Region
-    quantity: str = "kl"  # of the high-SNR case
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
@@ -43,8 +43,6 @@ class Linear:
         return [dataclasses.replace(spread, unit="distance")]
 
     def _bound(self, tables: Tables) -> list[Effect]:
-        from scipy.stats import norm
-
         sweep = table_of(tables, "T1")
         best = sweep[(sweep.agent == "ensemble-p-weighted") & np.isfinite(sweep.kl)]
         if best.empty:
@@ -52,9 +50,7 @@ class Linear:
         above = (best.kl - best.lower_bound).to_numpy()
         error = np.hypot(best.kl_error.to_numpy(), best.lower_bound_error.to_numpy())
         mean, mean_error = float(above.mean()), float(np.sqrt((error**2).sum()) / len(best))
-        # As many settings as there are, so that chance alone makes one of them violate in 1 of 40 folders.
-        limit = float(norm.isf(0.025 / len(best)))
-        violations = float((above < -limit * error).sum())
+        violations = float((above < -more_than_chance(len(best)) * error).sum())
         return [
             Effect(
                 "KL above the bound, mean over settings",
@@ -82,23 +78,15 @@ class Linear:
         label = f"KL of the best unbiased ensemble-p: condition {high:g} minus {low:g}"
         return [Effect(label, stats.mean_interval(gaps), self.region, "nats", stats.effect_size(gaps))]
 
-    def _appendix(self, tables: Tables, case: str, quantity: str, along: str) -> Effect:
+    def _homoscedastic(self, tables: Tables) -> list[Effect]:
         table = table_of(tables, "B4")
-        rows = table[(table.case == case) & (table.quantity == quantity)].sort_values(along)
+        rows = table[table.case == "homoscedastic"].sort_values("num_data")
         if rows.empty:
-            raise NoDataError(f"no rows of {case}, {quantity}")
+            raise NoDataError("no rows of constant noise")
         last = rows.iloc[-1]
         count = int(last["problems"]) if "problems" in rows else int(table_of(tables, "P").problems.min())
-        name = "KL" if quantity == "kl" else "squared Wasserstein distance"
-        label = f"{name} of ensemble-p from the posterior, {named(along)} = {last[along]:g}"
-        interval = stats.normal_interval(last["measured"], last["error"], count)
-        return Effect(label, interval, self.region, "nats" if quantity == "kl" else "distance")
-
-    def _homoscedastic(self, tables: Tables) -> list[Effect]:
-        return [self._appendix(tables, "homoscedastic", "kl", "num_data")]
-
-    def _snr(self, tables: Tables) -> list[Effect]:
-        return [self._appendix(tables, "high snr", self.quantity, "snr")]
+        label = f"KL of ensemble-p from the posterior, {named('num_data')} = {last['num_data']:g}"
+        return [Effect(label, stats.normal_interval(last["measured"], last["error"], count), self.region, "nats")]
 
     def _joint(self, tables: Tables) -> list[Effect]:
         table = table_of(tables, "A1")

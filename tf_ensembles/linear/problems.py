@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -101,13 +102,22 @@ class Problems:
 
 
 def make_setting(
-    dim: int, num_data: int, condition: float = 1.0, heteroscedasticity: float = 0.0, snr: float = 1.0, seed: int = 0
+    dim: int,
+    num_data: int,
+    condition: float = 1.0,
+    heteroscedasticity: float = 0.0,
+    snr: float = 1.0,
+    seed: int = 0,
+    noise_along: Literal["weakest", "strongest"] = "weakest",
 ) -> Setting:
     """Returns a setting whose input covariance has the condition number asked for, in a random orientation.
 
     The eigenvalues are geometric with mean 1, the prior variance is 1 and the mean noise variance `1 / snr`. Noise
-    grows along the direction in which inputs vary least, so that heteroscedasticity worsens the conditioning of Gamma.
+    grows along the direction in which inputs vary least (`"weakest"`), so that heteroscedasticity worsens the
+    conditioning of Gamma, or most (`"strongest"`), where it makes up for the inputs' own conditioning.
     """
+    if noise_along not in ("weakest", "strongest"):
+        raise ValueError(f"Expected noise_along 'weakest' or 'strongest'. Received: {noise_along!r}")
     if dim < 1 or condition < 1.0 or heteroscedasticity < 0.0 or not snr > 0.0:
         raise ValueError(
             "Expected dim >= 1, condition >= 1, heteroscedasticity >= 0 and snr > 0. "
@@ -118,7 +128,8 @@ def make_setting(
     basis, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))
     noise: Callable[[Tensor], Tensor] = ConstantNoise(1.0 / snr)
     if heteroscedasticity > 0.0:
-        direction = tuple((basis[:, -1] / math.sqrt(eigenvalues[-1])).tolist())
+        axis = -1 if noise_along == "weakest" else 0
+        direction = tuple((basis[:, axis] / math.sqrt(eigenvalues[axis])).tolist())
         noise = DirectionalNoise(direction, heteroscedasticity, 1.0 / snr)
     return Setting(num_data, (basis * eigenvalues) @ basis.T, noise)
 

@@ -83,8 +83,7 @@ def theorem_1(setting: Setting, num_problems: int, seed: int) -> Check:
     The error combines that of the mean over problems with that of the bound where gamma is a Monte Carlo estimate.
     """
     gamma, bound, bound_error = gamma_and_bound(setting, seed=seed)
-    best = best_prior_variance(gamma, setting.num_data, setting.prior_variance)
-    kls = _weighted_kls(setting, best, num_problems, seed)
+    kls = unbiased_kls(setting, gamma, num_problems, seed)
     return Check(np.asarray(np.mean(kls)), np.hypot(standard_error(kls), bound_error), np.asarray(bound))
 
 
@@ -114,39 +113,63 @@ def homoscedastic_case(dim: int, num_data: int, snr: float, num_problems: int, s
     )
 
 
-def high_snr_case(dim: int, num_data: int, snr: float, num_problems: int, seed: int) -> Check:
-    """Appendix B.4, second case: noise near zero, where ensemble-bp without its bootstrap is an ensemble-p.
+def unbiased_kls(setting: Setting, gamma: Array, num_problems: int, seed: int) -> Array:
+    """Returns the KL of the best unbiased ensemble-p on each of many problems, `[problems]`.
 
-    Both distributions then shrink to the prior on what the data leave open and to a point on what they determine, so
-    they agree in the squared Wasserstein distance, measured here; predicted for inputs `N(0, I)`:
-    `sigma^2 E[tr pinv(X'X)] = sigma^2 min(T, d) / (|T - d| - 1)`, vanishing with the noise. They do not agree in KL,
-    which compares the two vanishing variances by their ratio: see `high_snr_kl`.
+    Settings that differ in their noise alone have the same inputs for the same seed, so that their KLs are paired.
+
+    Args:
+      setting: the setting.
+      gamma: its gamma, `[d]`.
+      num_problems: how many problems.
+      seed: of the problems.
     """
-    if abs(num_data - dim) < 4:
-        raise ValueError(f"Expected |num_data - dim| >= 4, else the mean diverges. Received: {num_data} and {dim}")
-    problems = linear_problems.sample_problems(linear_problems.make_setting(dim, num_data, snr=snr), num_problems, seed)
-    distances = wasserstein(problems.posterior(), problems.distribution(linear.LinearAgent.WEIGHTED_P)).numpy()
-    predicted = min(num_data, dim) / (abs(num_data - dim) - 1) / snr
-    return Check(np.mean(distances), standard_error(distances), np.asarray(predicted))
+    best = best_prior_variance(gamma, setting.num_data, setting.prior_variance)
+    return _weighted_kls(setting, best, num_problems, seed)
 
 
-def high_snr_kl(dim: int, num_data: int) -> float:
-    """Returns the limit of the best unbiased ensemble-p's expected KL as the noise vanishes; inputs `N(0, I)`, T >= d.
+def high_snr_kl(gamma: Array, num_data: int) -> float:
+    """Returns the limit of the best unbiased ensemble-p's expected KL as the noise vanishes; Gaussian inputs.
 
-    `1/2 (d ln T - E[ln det W])` with the Wishart matrix `W = sum_t x x'`: a constant, not zero.
+    `1/2 sum_i ln(mean(gamma) / gamma_i) + 1/2 (d ln T - E[ln det W])`, `W = sum_t z z'` with `z ~ N(0, I)`, Wishart:
+    theorem 1's bound in that limit, and what few data add. It depends on the SNR no more: `gamma`, `[d]`, counts up to
+    a factor. With `T < d` the KL grows without bound, as `(d - T) / 2 ln SNR`: infinite.
     """
+    dim = len(gamma)
     if num_data < dim:
-        raise ValueError(f"Expected num_data >= dim = {dim}. Received: {num_data}")
+        return math.inf
     halves = (num_data - np.arange(dim)) / 2.0
-    return float(0.5 * np.sum(np.log(num_data / 2.0) - tf.math.digamma(tf.constant(halves, DTYPE)).numpy()))
+    few_data = np.sum(np.log(num_data / 2.0) - tf.math.digamma(tf.constant(halves, DTYPE)).numpy())
+    return float(0.5 * (np.sum(np.log(np.mean(gamma) / np.asarray(gamma))) + few_data))
+
+
+def missed_spread(target: linear.Gaussian, distribution: linear.Gaussian) -> Tensor:
+    """Returns the squared Wasserstein-2 distance as a share of the target's variance, `tr Sigma`: `[...]`.
+
+    0 for the target itself and 1 for a point at its mean. It stays a fair measure where all variances vanish: the plain
+    distance then vanishes for a point, too.
+    """
+    return wasserstein(target, distribution) / tf.linalg.trace(target.cov)
+
+
+def least_missed_prior_variance(target: linear.Gaussian, unit: linear.Gaussian) -> float:
+    """Returns the `s0_hat^2` with the least mean `missed_spread` over problems.
+
+    Without bootstrap `Sigma_hat = s K`, and the distance is `s tr K - 2 sqrt(s) overlap` and constants.
+
+    Args:
+      target: the posteriors.
+      unit: the members' distributions at `s0_hat^2 = 1`, `N(mu_hat, K)`.
+    """
+    total = tf.linalg.trace(target.cov)
+    root = tf.reduce_mean(_overlap(target, unit) / total) / tf.reduce_mean(tf.linalg.trace(unit.cov) / total)
+    return float(root) ** 2
 
 
 def wasserstein(p: linear.Gaussian, q: linear.Gaussian) -> Tensor:
     """Returns the squared Wasserstein-2 distance of two distributions of `linear`, `[...]`; finite for a point too."""
-    # tr (P^1/2 Q P^1/2)^1/2 is the sum of the singular values of P's factor times Q's.
-    overlap = tf.reduce_sum(tf.linalg.svd(tf.matmul(p.scale, q.scale, transpose_a=True), compute_uv=False), axis=-1)
     variances = tf.linalg.trace(p.cov) + tf.linalg.trace(q.cov)
-    return tf.reduce_sum(tf.square(p.mean - q.mean), axis=-1) + variances - 2.0 * overlap
+    return tf.reduce_sum(tf.square(p.mean - q.mean), axis=-1) + variances - 2.0 * _overlap(p, q)
 
 
 def predictive_kl(p: linear.Gaussian, q: linear.Gaussian, x: Tensor, noise_variance: Tensor) -> Tensor:
@@ -200,6 +223,11 @@ def _weighted_kls(setting: Setting, agent_prior_variance: float, num_problems: i
     chunks = linear_problems.problem_chunks(setting, num_problems, seed)
     agent = linear.LinearAgent.WEIGHTED_P
     return np.concatenate([linear.kl(p.posterior(), p.distribution(agent, agent_prior_variance)) for p in chunks])
+
+
+def _overlap(p: linear.Gaussian, q: linear.Gaussian) -> Tensor:
+    """Returns `tr (P^1/2 Q P^1/2)^1/2`: the sum of the singular values of P's factor times Q's."""
+    return tf.reduce_sum(tf.linalg.svd(tf.matmul(p.scale, q.scale, transpose_a=True), compute_uv=False), axis=-1)
 
 
 def _information_root(x: Tensor, noise_variance: Tensor) -> Tensor:

@@ -144,20 +144,59 @@ def test_homoscedastic_case_vanishes_as_predicted():
     assert check.measured < 0.01
 
 
-@pytest.mark.parametrize(("dim", "num_data"), [(10, 4), (5, 20)])
-def test_high_snr_case_vanishes_as_predicted(dim, num_data):
-    for snr in (1e4, 1e6, 1e8):
-        check = linear_theory.high_snr_case(dim, num_data, snr, num_problems=2000, seed=0)
-        # The prediction leaves out terms of relative order sqrt(noise variance).
-        assert abs(check.measured - check.predicted) < 4.0 * check.error + 3 * snr**-0.5 * check.predicted
+@pytest.mark.parametrize("num_data", [3, 20])
+def test_missed_spread_and_its_tuning_by_eigenvalues(num_data):
+    problems = linear_problems.sample_problems(linear_problems.make_setting(5, num_data, snr=50.0), 40, seed=0)
+    post, unit = problems.posterior(), problems.distribution(WEIGHTED_P, 1.0)
+    # Sigma and s Sigma^2 commute: eigenvalue by eigenvalue.
+    values = np.linalg.eigvalsh(post.cov.numpy())
+    best = linear_theory.least_missed_prior_variance(post, unit)
+
+    def missed(variance):
+        return ((np.sqrt(values) - np.sqrt(variance) * values) ** 2).sum(-1) / values.sum(-1)
+
+    for variance in (1.0, best):
+        found = linear_theory.missed_spread(post, problems.distribution(WEIGHTED_P, variance))
+        np.testing.assert_allclose(found, missed(variance), atol=1e-11)
+    assert missed(best).mean() < min(missed(0.99 * best).mean(), missed(1.01 * best).mean())
+    np.testing.assert_allclose(linear_theory.missed_spread(post, problems.distribution("ensemble-n")), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(linear_theory.missed_spread(post, problems.distribution(BP)), 0.0, atol=1e-12)
+
+
+def test_without_noise_few_data_leave_ensemble_p_its_spread_and_many_take_it():
+    """What appendix B.4 says of high SNR holds for what data leave open, and not for what they determine."""
+    for num_data, expected in ((3, 0.0), (20, 1.0)):
+        problems = linear_problems.sample_problems(linear_problems.make_setting(5, num_data, snr=1e8), 200, seed=0)
+        missed = linear_theory.missed_spread(problems.posterior(), problems.distribution(WEIGHTED_P))
+        # A few problems have inputs that nearly lie in a plane; the deviation is of order sqrt(noise variance).
+        assert np.mean(missed) == pytest.approx(expected, abs=1e-3)
 
 
 def test_high_snr_does_not_bring_the_kl_to_zero():
     # With s0_hat^2 best for the expected KL, which is what homoscedastic_case uses.
     check = linear_theory.homoscedastic_case(5, 20, snr=1e8, num_problems=2000, seed=0)
-    limit = linear_theory.high_snr_kl(5, 20)
+    limit = linear_theory.high_snr_kl(np.full(5, 7.0), 20)
     assert limit > 0.3
     assert abs(check.measured - limit) < 4.0 * check.error
+
+
+def test_high_snr_limit_of_anisotropic_inputs_is_the_bound_and_what_few_data_add():
+    setting = linear_problems.make_setting(3, 15, 30.0, snr=1e8)
+    gamma = linear_problems.exact_gamma(setting)
+    kls = linear_theory.unbiased_kls(setting, gamma, 4000, seed=1)
+    limit = linear_theory.high_snr_kl(gamma, 15)
+    assert limit == linear_theory.high_snr_kl(gamma / 1e5, 15) > float(linear.lower_bound(gamma, 15)) + 0.1
+    assert abs(kls.mean() - limit) < 4.0 * linear_theory.standard_error(kls)
+
+
+def test_with_fewer_data_than_dimensions_the_kl_grows_without_bound():
+    means = []
+    for snr in (1e5, 1e7):
+        setting = linear_problems.make_setting(5, 3, snr=snr)
+        means.append(linear_theory.unbiased_kls(setting, linear_problems.exact_gamma(setting), 500, seed=0).mean())
+    # (d - T) / 2 ln SNR; the same inputs, and the rest is of relative order 1 / (T SNR).
+    assert means[1] - means[0] == pytest.approx(np.log(100.0), rel=1e-3)
+    assert np.isposinf(linear_theory.high_snr_kl(np.ones(5), 3))
 
 
 def test_wasserstein_of_commuting_distributions_and_of_points():
@@ -267,8 +306,7 @@ def test_chunks_are_different_problems(monkeypatch):
         (lambda: linear_problems.sample_problems(linear_problems.Setting(1, -np.eye(2)), 1, 0), "negative eigenvalues"),
         (lambda: linear_problems.exact_gamma(linear_problems.make_setting(2, 1, 1.0, 1.0)), "monte_carlo_gamma"),
         (lambda: linear_problems.monte_carlo_gamma(linear_problems.make_setting(2, 1), 10, 0), "num_inputs >= 40"),
-        (lambda: linear_theory.high_snr_case(5, 6, 1.0, 10, 0), "diverges"),
-        (lambda: linear_theory.high_snr_kl(5, 3), "num_data >= dim"),
+        (lambda: linear_problems.make_setting(2, 5, noise_along="middle"), "noise_along"),
     ],
 )
 def test_bad_settings_get_a_clear_error(call, message):
