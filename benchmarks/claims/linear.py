@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, Claim, Region
+from benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, NATS, Claim, Region
 from benchmarks.claims.linear_tests import Linear
 
 CLAIMS: tuple[Claim, ...] = (
@@ -17,6 +17,7 @@ CLAIMS: tuple[Claim, ...] = (
         "problems",
         min_count=100,
         directional=False,
+        identity=True,
     ),
     Claim(
         "P2",
@@ -28,6 +29,7 @@ CLAIMS: tuple[Claim, ...] = (
         "problems",
         min_count=100,
         directional=False,
+        identity=True,
     ),
     Claim(
         "T1",
@@ -40,6 +42,7 @@ CLAIMS: tuple[Claim, ...] = (
         "(5%, shared by all settings)",
         "settings",
         min_count=10,
+        margin=NATS,
     ),
     Claim(
         "T1-conditioning",
@@ -51,6 +54,7 @@ CLAIMS: tuple[Claim, ...] = (
         "the KL at the largest condition number is above that at the smallest, paired over settings",
         "settings",
         directional=False,
+        margin=NATS,
     ),
     Claim(
         "B4-constant",
@@ -58,22 +62,24 @@ CLAIMS: tuple[Claim, ...] = (
         "appendix B.4",
         "With constant noise, isotropic inputs and many data a tuned ensemble-p nearly matches the posterior: "
         "bootstrapping is not needed.",
-        Linear("homoscedastic", Region(high=0.05)),
-        "the KL at the most data is below 0.05 nats",
+        Linear("homoscedastic", Region(high=NATS.value)),
+        f"the 95% interval of the KL at the most data lies below {NATS.value:g} nats",
         "problems",
         min_count=100,
         directional=False,
+        margin=NATS,
     ),
     Claim(
         "B4-snr-kl",
         "B4",
         "appendix B.4",
         "At a high signal-to-noise ratio ensemble-p is near optimal, judged by the section's own measure, the KL.",
-        Linear("snr", Region(high=0.05)),
-        "the KL at the highest ratio is below 0.05 nats",
+        Linear("snr", Region(high=NATS.value)),
+        f"the 95% interval of the KL at the highest ratio lies below {NATS.value:g} nats",
         "problems",
         min_count=100,
         directional=False,
+        margin=NATS,
     ),
     Claim(
         "B4-snr-distance",
@@ -103,10 +109,11 @@ CLAIMS: tuple[Claim, ...] = (
         "section 4.1",
         "An ensemble of finitely many members, found by minimizing the perturbed loss, approaches the distribution of "
         "infinitely many as it grows.",
-        Linear("members", Region(-0.1, 0.1)),
-        "the KL of the largest ensemble is within 0.1 nats of the infinite one's",
+        Linear("members", Region(-NATS.value, NATS.value)),
+        f"the 90% interval of the KL of the largest ensemble lies within {NATS.value:g} nats of the infinite one's",
         "problems",
         min_count=20,
         directional=False,
+        margin=NATS,
     ),
 )

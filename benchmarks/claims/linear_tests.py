@@ -11,7 +11,7 @@ from benchmarks import stats
 from benchmarks.claims.base import Effect, Region
 from benchmarks.claims.tests import named, table_of
 from benchmarks.figures.tables import Tables
-from benchmarks.stats import Interval, NoDataError
+from benchmarks.stats import NoDataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Linear:
         effects = []
         for agent, rows in table.groupby("agent", sort=False):
             last = rows.sort_values("members").iloc[-1]
-            middle, low, high = (float(last[name] - last.infinite_ensemble) for name in ("kl", "kl_low", "kl_high"))
+            interval = stats.normal_interval(last.kl, last.kl_error, last.problems).plus(-float(last.infinite_ensemble))
             label = f"KL of {agent} with {int(last.members):,} members above that of infinitely many"
-            effects.append(Effect(label, Interval(middle, low, high, int(last.problems)), self.region, "nats"))
+            effects.append(Effect(label, interval, self.region, "nats"))
         return effects

@@ -69,18 +69,25 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
     """Returns a row per effect of every claim, and one for claims without any."""
     import pandas as pd
 
+    from benchmarks.claims import judge
+
     rows = []
     for result in results:
         about = {
             "claim": result.claim.id,
             "verdict": result.verdict,
+            "adjusted": "identity" if result.claim.identity else result.adjusted,
+            "p_value": result.p_value,
+            "p_adjusted": result.p_adjusted,
+            "second_reading": result.reading,
             "reason": result.reason,
             "where": result.claim.where,
         }
         for effect in result.effects:
-            numbers = vars(effect.interval) | {"effect_size": effect.size, "unit": effect.unit}
+            numbers = effect.interval.numbers() | {"effect_size": effect.size, "unit": effect.unit}
             region = {"region_low": effect.region.low, "region_high": effect.region.high}
-            rows.append(about | {"effect": effect.label} | numbers | region | {"reduced": result.reduced})
+            said = {"size": judge.format_size(effect, result.claim.margin), "wording": effect.wording}
+            rows.append(about | {"effect": effect.label} | numbers | region | said | {"reduced": result.reduced})
         if not result.effects:
             rows.append(about)
     return pd.DataFrame(rows)
@@ -99,6 +106,10 @@ def format_text(results: tuple[judge.Result, ...]) -> str:
         more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
         size = f", n = {result.count:,}" if result.count else ""
         verdict = f"{signs[result.verdict]} {result.verdict}"
-        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {effect}{more}{size if result.effects else ''}")
+        family = signs[result.adjusted] if result.adjusted else "=" if result.claim.identity else " "
+        reading = f"; alike: {signs[result.reading]}" if result.reading else ""
+        told = f"{effect}{more}{size if result.effects else ''}{reading}"
+        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {family}  {told}")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in judge.tally(results).items() if count)
-    return "\n".join([*lines, "", counts])
+    legend = "The second sign is the verdict as one family of tests (=: an identity). alike: the second reading."
+    return "\n".join([*lines, "", legend, counts, judge.family(results)])

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks import stats
 from benchmarks.claims import base, judge
 from benchmarks.claims.base import Region
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.figures.cifar10.base import best_scale_on_other_seeds
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, Interval
+from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from tests import claim_world
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -187,6 +188,8 @@ def test_a_row_without_a_score_does_not_count(copy):
         (-0.05, 0.2, Region(high=-0.1), NOT_SUPPORTED),
         (0.0, 0.2, Region(high=0.0), NOT_SUPPORTED),
         (-0.09, 0.09, Region(-0.1, 0.1), SUPPORTED),
+        # Two one-sided tests at 5%: the 90% interval, which is [-0.095, 0.01], has to lie inside.
+        (-0.105, 0.02, Region(-0.1, 0.1), SUPPORTED),
         (-0.11, 0.0, Region(-0.1, 0.1), INCONCLUSIVE),
         (0.11, 0.2, Region(-0.1, 0.1), NOT_SUPPORTED),
         (-0.5, 0.5, Region(-0.1, 0.1), INCONCLUSIVE),
@@ -194,8 +197,8 @@ def test_a_row_without_a_score_does_not_count(copy):
     ],
 )
 def test_an_interval_is_judged_by_the_region_of_the_claim(low, high, region, expected):
-    middle = 0.0 if math.isnan(low) else (low + high) / 2
-    assert region.judge(Interval(middle, low, high, 9)) == expected
+    interval = stats.normal_interval((low + high) / 2, (high - low) / 2 / stats.NORMAL, 9)
+    assert region.judge(interval) == expected
 
 
 def test_several_statements_must_all_hold():
