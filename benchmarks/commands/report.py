@@ -1,7 +1,8 @@
 """Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
 
 `report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
-and claims.csv. `report --compare A B` sets two folders side by side, with differences and their intervals.
+and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables. `report --compare A B`
+sets two folders side by side, with differences and their intervals.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
     )
+    parser.add_argument("--redraw", action="store_true", help="also draw the figures again from the folder's tables")
     parser.add_argument(
         "--output", type=pathlib.Path, help="where to write (default: the folder; results/compare with --compare)"
     )
@@ -45,8 +47,24 @@ def run(args: argparse.Namespace) -> None:
 
         report = report_content.collect(args.folder)
         written = write(report, args.output or args.folder)
+        if args.redraw:
+            redraw(args.folder)
         print(format_text(report.results))
     print("\nWrote:\n" + "\n".join(f"  {path}" for path in written))
+
+
+def redraw(folder: pathlib.Path) -> None:
+    """Draws every figure whose tables a results folder holds, into the folder."""
+    from benchmarks.figures import base, registry
+    from benchmarks.figures.tables import Tables
+    from benchmarks.stats import NoDataError
+
+    tables = Tables(folder)
+    for figure in registry.figures():
+        try:
+            base.draw(figure, tables, folder / figure.part)
+        except NoDataError as error:
+            print(f"{figure.name}: not drawn, {error}")
 
 
 def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
