@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchmarks.claims import base, controls, judge, presets
+from benchmarks.claims import controls, judge, presets
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.stats import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED
+from benchmarks.studies import shuffled_names
 
 PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
 STANDARD = presets.preset_sizes("standard")
@@ -20,8 +21,18 @@ WORDED = ("F1-marginal", "F1-bp-tuned", "F2-marginal", "F3-marginal", "F4-margin
 SHUFFLES = 40
 
 
-def verdict(claim, tables):
-    return base.combine([effect.verdict for effect in claim.test(tables)])
+def test_names_are_shuffled_within_problems():
+    claim = next(claim for claim in CLAIMS if claim.id == "F2-bp")
+    tables = controls.make(claim, STANDARD)
+    before = tables.made["F2"]
+    after = controls.shuffled(tables, np.random.default_rng(0)).made["F2"]
+    for (setting, seed), rows in list(before.groupby(["setting", "seed"]))[:10]:
+        dealt = after[(after.setting == setting) & (after.seed == seed)]
+        assert sorted(dealt.kl_joint) == sorted(rows.kl_joint)
+        # A row keeps its scores together.
+        pairs = set(zip(rows.kl_joint, rows.kl_marginal, strict=True))
+        assert set(zip(dealt.kl_joint, dealt.kl_marginal, strict=True)) == pairs
+    assert (before.kl_joint != after.kl_joint).mean() == pytest.approx(2 / 3, abs=0.1)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -91,10 +102,9 @@ def test_what_a_preset_lacks_is_said():
 @pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.directional], ids=lambda claim: claim.id)
 def test_shuffled_names_support_no_more_than_chance_does(claim):
     """Scores are dealt out to agents at random within each problem; chance supports a claim 1 time in 40."""
-    chance, tables = np.random.default_rng(0), controls.make(claim, SMALL)
-    supported = sum(verdict(claim, controls.shuffled(tables, chance)) == SUPPORTED for _ in range(SHUFFLES))
+    supported = shuffled_names.rate(claim, controls.make(claim, SMALL), SHUFFLES)
     # More would happen to one of a thousand claims that measure nothing.
-    assert supported <= scipy_stats.binom.isf(0.001, SHUFFLES, 0.025)
+    assert supported <= scipy_stats.binom.isf(0.001, SHUFFLES, shuffled_names.NOMINAL)
 
 
 def test_a_kind_of_test_without_controls_is_told():
