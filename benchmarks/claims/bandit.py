@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.claims.base import LOWER, LOWER_RULE, Claim, Region
-from benchmarks.claims.tests import Pair, Regret
+from benchmarks.claims.base import LOWER, LOWER_RULE, REGRET, Claim, Region
+from benchmarks.claims.tests.agents import Pair, Regret
 from benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
 
 CLAIMS: tuple[Claim, ...] = (
@@ -15,6 +15,7 @@ CLAIMS: tuple[Claim, ...] = (
         Regret("F6", (Pair(N, P, Region(low=1.0)), Pair(N, BP, Region(low=1.0)))),
         "the interval of both relative differences at the last step lies above +100%",
         "parts of the problems",
+        margin=REGRET,
     ),
     Claim(
         "F6-bp",
@@ -24,6 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
         Regret("F6", (Pair(BP, P, LOWER),)),
         "at the last step " + LOWER_RULE,
         "parts of the problems",
+        margin=REGRET,
     ),
     Claim(
         "F12-weighted",
@@ -33,6 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
         Regret("F12", (Pair(WEIGHTED, P, LOWER),)),
         "at the last step " + LOWER_RULE,
         "parts of the problems",
+        margin=REGRET,
     ),
     Claim(
         "F12-bp",
@@ -42,5 +45,6 @@ CLAIMS: tuple[Claim, ...] = (
         Regret("F12", (Pair(BP, WEIGHTED, LOWER),)),
         "at the last step " + LOWER_RULE,
         "parts of the problems",
+        margin=REGRET,
     ),
 )

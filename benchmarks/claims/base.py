@@ -1,8 +1,17 @@
 """What a claim is: its text in our words, the figure whose table it reads, its test, and when it counts as supported.
 
-An effect is compared with a *region*: where the claim says it lies. The claim is supported when the 95% interval lies
-inside the region, not supported when it lies outside, and undecided when it touches both. "Alike" is a region around 0
-(an equivalence test), "better" one that ends at 0, "much better" one that ends before it.
+An effect is compared with a *region*: where the claim says it lies. The claim is supported when the interval lies
+inside the region, not supported when it lies outside, and undecided when it touches both. "Better" is a region that
+ends at 0, "much better" one that ends before it; both are judged by the 95% interval. "Alike" is a region around 0 and
+is judged by the 90% interval, which is two one-sided tests at 5% each (TOST).
+
+Where the paper says that agents do not differ, or are similar, the claim has a *wording* beside its region. The wording
+is read first: a significant difference contradicts it, whatever its size. The second reading is the region: are they
+alike? Both are told. That no difference was found supports the wording only where the second reading does, too:
+otherwise a handful of noisy seeds would support it.
+
+There is one yardstick, the *margin*: differences within it are alike, those beyond twice of it are much, and where a
+difference counts as better or worse, it is told whether it is larger than the margin.
 """
 
 from __future__ import annotations
@@ -13,14 +22,39 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from benchmarks.figures.tables import Tables
-from benchmarks.stats import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED, Interval
+from benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_SUPPORTED, SUPPORTED, Interval
 
 Unit = Literal["relative", "nats", "distance", "share", "settings"]
+Wording = Literal["", "no difference", "no improvement"]
 
-# What words mean, in shares of the score compared with.
-ALIKE_WITHIN = 0.10  # "alike": within 10% of each other
-MUCH = 0.10  # "much better": by more than 10%
-LITTLE = 0.05  # "adds nothing": by less than 5%
+
+@dataclasses.dataclass(frozen=True)
+class Margin:
+    """The size below which a difference is taken to be of no consequence, and why."""
+
+    value: float
+    reason: str
+
+
+# One margin for each kind of score. None of them was chosen from results: the paper's figures have no numbers that a
+# margin could be taken from, and ours must not decide about themselves.
+SCORE = Margin(
+    0.05,
+    "5% of the score compared with. The paper shows KL, NLL and regret relative to a reference agent at 1, without "
+    "numbers; a twentieth of the reference's bar is about the least that a reader of such a figure can see. What it "
+    "calls much better must be seen at once: at least twice the margin, 10%.",
+)
+IMAGES = Margin(
+    SCORE.value,
+    "5% of the NLL compared with. Test labels of CIFAR10 have hardly any noise, so that the NLL is nearly the KL, and "
+    "the margin of KLs holds.",
+)
+REGRET = Margin(SCORE.value, "5% of the regret compared with: decisions are judged as predictions are.")
+NATS = Margin(
+    0.05,
+    "0.05 nats: the likelihood of the truth changes by a factor of e^0.05 = 1.05, which is 5% again.",
+)
+MUCH = 2.0  # margins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,24 +64,45 @@ class Region:
     low: float = -math.inf
     high: float = math.inf
 
+    @property
+    def level(self) -> float:
+        """Of the interval that judges: 95%, and 90% where both ends are to be excluded, each by a test at 5%."""
+        return 2 * LEVEL if math.isfinite(self.low) and math.isfinite(self.high) else LEVEL
+
     def judge(self, interval: Interval) -> str:
         """Returns what an interval says about the claim."""
         if math.isnan(interval.low) or math.isnan(interval.high):
             return INCONCLUSIVE
-        if self.low < interval.low and interval.high < self.high:
+        narrow = interval if self.level == LEVEL else interval.at(self.level)
+        if self.low < narrow.low and narrow.high < self.high:
             return SUPPORTED
         if interval.high <= self.low or interval.low >= self.high:
             return NOT_SUPPORTED
         return INCONCLUSIVE
 
+    def p_inside(self, interval: Interval) -> float:
+        """Returns the smallest level of a test at which the effect would still be found inside."""
+        if not self.low < interval.estimate < self.high:
+            return 1.0
+        found = [interval.level(end) for end in (self.low, self.high) if math.isfinite(end)]
+        return max(found, default=0.0) * LEVEL / self.level
 
-ALIKE = Region(-ALIKE_WITHIN, ALIKE_WITHIN)
+    def p_outside(self, interval: Interval) -> float:
+        """Returns the smallest level at which the effect would still be found outside."""
+        if self.low < interval.estimate < self.high:
+            return 1.0
+        return interval.level(self.low if interval.estimate <= self.low else self.high)
+
+
+ALIKE = Region(-SCORE.value, SCORE.value)
+NOT_BETTER = Region(low=-SCORE.value)
 LOWER = Region(high=0.0)
-MUCH_LOWER = Region(high=-MUCH)
+MUCH_LOWER = Region(high=-MUCH * SCORE.value)
 HIGHER = Region(low=0.0)
-LOWER_RULE = "the interval of the relative difference lies below 0"
-MUCH_RULE = f"the interval of the relative difference lies below -{MUCH:.0%}"
-ALIKE_RULE = f"the interval of every relative difference lies within ±{ALIKE_WITHIN:.0%}"
+LOWER_RULE = "the 95% interval of the relative difference lies below 0"
+MUCH_RULE = f"the 95% interval of the relative difference lies below -{MUCH * SCORE.value:.0%}"
+ALIKE_RULE = f"the 90% interval of every relative difference lies within ±{SCORE.value:.0%}"
+SAME_RULE = f"no 95% interval of a relative difference leaves out 0, and {ALIKE_RULE}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +114,39 @@ class Effect:
     region: Region
     unit: Unit = "relative"
     size: float = math.nan  # mean over standard deviation of the paired differences
+    wording: Wording = ""
+    of_scores: bool = False  # whether it is a relative difference of scores, of which the lower is better
 
     @property
     def verdict(self) -> str:
         """What this effect alone says."""
-        return self.region.judge(self.interval)
+        return NOT_SUPPORTED if self.contradicted else self.region.judge(self.interval)
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether a significant difference contradicts the paper's wording, however small it is."""
+        return bool(self.wording) and self._against_wording.judge(self.interval) == SUPPORTED
+
+    @property
+    def reading(self) -> str:
+        """What the second reading says, of an effect that has a wording; "" for others."""
+        return self.region.judge(self.interval) if self.wording else ""
+
+    @property
+    def p_supported(self) -> float:
+        """The smallest level at which it would still be supported."""
+        return self.region.p_inside(self.interval)
+
+    @property
+    def p_contradicted(self) -> float:
+        """The smallest level at which it would still be contradicted, by the region or by the wording."""
+        worded = self._against_wording.p_inside(self.interval) if self.wording else 1.0
+        return min(worded, self.region.p_outside(self.interval))
+
+    @property
+    def _against_wording(self) -> Region:
+        """Where a significant effect contradicts the wording: anywhere but at 0, or below 0."""
+        return LOWER if self.wording == "no improvement" or self.interval.estimate < 0.0 else HIGHER
 
 
 class Test(Protocol):
@@ -86,6 +169,8 @@ class Claim:
     sample: Literal["seeds", "problems", "settings", "parts of the problems"] = "seeds"
     min_count: int = 5  # fewer give no verdict
     directional: bool = True  # whether it tells agents apart, so that exchanging them must overturn it
+    identity: bool = False  # whether it is algebra, checked up to rounding: no test of a family
+    margin: Margin = SCORE  # by which its differences are told to be large or small
 
 
 def combine(verdicts: Sequence[str]) -> str:

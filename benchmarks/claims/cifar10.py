@@ -8,15 +8,16 @@ from benchmarks.claims.base import (
     ALIKE,
     ALIKE_RULE,
     HIGHER,
-    LITTLE,
+    IMAGES,
     LOWER,
     LOWER_RULE,
     MUCH_LOWER,
     MUCH_RULE,
+    NOT_BETTER,
+    SAME_RULE,
     Claim,
-    Region,
 )
-from benchmarks.claims.tests import Agents, End, GainAlong, GainGrowsWithMembers, Pair
+from benchmarks.claims.tests.agents import Agents, End, GainAlong, GainGrowsWithMembers, Pair
 from benchmarks.figures.cifar10.base import BOOTSTRAPPED
 from benchmarks.figures.cifar10.runs import VGG, N, P
 
@@ -33,9 +34,10 @@ CLAIMS: tuple[Claim, ...] = (
         "F3",
         "section 5.2, figure 3",
         "On CIFAR10 the marginal predictions of ensemble-p and ensemble-n are alike.",
-        _agents("F3", "nll_marginal", Pair(P, N, ALIKE), at={"num_members": "largest"}),
-        ALIKE_RULE,
+        _agents("F3", "nll_marginal", Pair(P, N, ALIKE, "no difference"), at={"num_members": "largest"}),
+        SAME_RULE,
         directional=False,
+        margin=IMAGES,
     ),
     Claim(
         "F3-vgg",
@@ -44,6 +46,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Both ensembles are better than a single network, on marginal and on joint predictions.",
         Agents("F3", ("nll_marginal", "nll_joint"), (Pair(N, VGG, LOWER), Pair(P, VGG, LOWER))),
         LOWER_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F3-p",
@@ -52,6 +55,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Prior functions help joint predictions much: ensemble-p is much better than ensemble-n.",
         _agents("F3", "nll_joint", Pair(P, N, MUCH_LOWER), at={"num_members": "largest"}),
         MUCH_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F10-few",
@@ -60,15 +64,17 @@ CLAIMS: tuple[Claim, ...] = (
         "Prior functions help joint predictions most where data are few.",
         GainAlong("F10", "nll_joint", P, N, "num_train", "smallest", "largest", HIGHER, relative=True),
         "the relative gain at the fewest images is above that at the most",
+        margin=IMAGES,
     ),
     Claim(
         "F4-marginal",
         "F4",
         "section 5.2, figure 4",
         "With 10 members marginal predictions of n, p, bp(0.75) and bp(0.9) are alike.",
-        _agents("F4", "nll_marginal", *(Pair(agent, N, ALIKE) for agent in (P, BP75, BP90))),
-        ALIKE_RULE,
+        _agents("F4", "nll_marginal", *(Pair(agent, N, ALIKE, "no difference") for agent in (P, BP75, BP90))),
+        SAME_RULE,
         directional=False,
+        margin=IMAGES,
     ),
     Claim(
         "F4-p",
@@ -77,15 +83,18 @@ CLAIMS: tuple[Claim, ...] = (
         "With 10 members prior functions give better joint predictions.",
         _agents("F4", "nll_joint", Pair(P, N, LOWER)),
         LOWER_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F4-bp",
         "F4",
         "section 5.2, figure 4",
         "CIFAR10 has little noise, so bootstrapping adds nothing to a well tuned ensemble-p.",
-        _agents("F4", "nll_joint", *(Pair(agent, P, Region(low=-LITTLE)) for agent in (BP50, BP75, BP90))),
-        f"no bootstrapped agent is better by {LITTLE:.0%} or more: the intervals lie above -{LITTLE:.0%}",
+        _agents("F4", "nll_joint", *(Pair(agent, P, NOT_BETTER, "no improvement") for agent in (BP50, BP75, BP90))),
+        "no 95% interval of a bootstrapped agent against p lies below 0, and all of them lie above "
+        f"-{IMAGES.value:.0%}",
         directional=False,
+        margin=IMAGES,
     ),
     Claim(
         "F4-bp50",
@@ -95,6 +104,7 @@ CLAIMS: tuple[Claim, ...] = (
         "predictions.",
         Agents("F4", ("nll_marginal", "nll_joint"), (Pair(BP50, P, HIGHER),)),
         "the interval of both relative differences lies above 0",
+        margin=IMAGES,
     ),
     Claim(
         "F4-members",
@@ -103,6 +113,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The gain of prior functions grows with the number of members.",
         GainGrowsWithMembers("F4", "F3", "nll_joint", P, N, LOWER),
         "ensemble-p's relative difference from ensemble-n is lower in the larger ensembles",
+        margin=IMAGES,
     ),
     Claim(
         "F5-p",
@@ -113,6 +124,7 @@ CLAIMS: tuple[Claim, ...] = (
         _agents("F5", "nll_joint", Pair(P, N, ALIKE)),
         ALIKE_RULE,
         directional=False,
+        margin=IMAGES,
     ),
     Claim(
         "F5-joint",
@@ -121,6 +133,7 @@ CLAIMS: tuple[Claim, ...] = (
         "With uneven label noise bp(0.9) and bp(0.75) have better joint predictions than ensemble-n and ensemble-p.",
         _agents("F5", "nll_joint", *(Pair(one, other, LOWER) for one in (BP90, BP75) for other in (N, P))),
         LOWER_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F5-marginal",
@@ -129,6 +142,7 @@ CLAIMS: tuple[Claim, ...] = (
         "With uneven label noise bp(0.9) has better marginal predictions too.",
         _agents("F5", "nll_marginal", Pair(BP90, N, LOWER), Pair(BP90, P, LOWER)),
         LOWER_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F11-small",
@@ -138,6 +152,7 @@ CLAIMS: tuple[Claim, ...] = (
         "ensemble-p.",
         _agents("F11", "nll_marginal", Pair(BP50, P, HIGHER), at={"num_members": "smallest"}),
         "bp(0.5), which drops most, is worse at the smallest size: the interval lies above 0",
+        margin=IMAGES,
     ),
     Claim(
         "F11-marginal",
@@ -146,6 +161,7 @@ CLAIMS: tuple[Claim, ...] = (
         "In large ensembles bootstrapping helps marginal predictions.",
         _agents("F11", "nll_marginal", Pair(BP90, P, LOWER), at={"num_members": "largest"}),
         "bp(0.9) at the largest size: " + LOWER_RULE,
+        margin=IMAGES,
     ),
     Claim(
         "F11-joint",
@@ -154,5 +170,6 @@ CLAIMS: tuple[Claim, ...] = (
         "In large ensembles bootstrapping helps joint predictions.",
         _agents("F11", "nll_joint", Pair(BP90, P, LOWER), at={"num_members": "largest"}),
         "bp(0.9) at the largest size: " + LOWER_RULE,
+        margin=IMAGES,
     ),
 )

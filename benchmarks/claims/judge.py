@@ -5,6 +5,11 @@
 
 A verdict needs a minimum of seeds (or problems). Claims that were measured at a smaller size than the paper's say so in
 `Result.settings`.
+
+Each verdict is that of a test at 5% by itself. `Result.adjusted` is the verdict when all claims that were tested count
+as one family, by Holm's method: what does not survive becomes inconclusive. The p-value of a claim that is supported is
+the largest of its statements', because all must hold; of one that is not, the smallest, times their number, because any
+would do. Claims that are identities are not tested but checked, and are no part of the family.
 """
 
 from __future__ import annotations
@@ -14,12 +19,21 @@ import math
 import os
 from collections.abc import Iterable
 
-from benchmarks.claims.base import Claim, Effect, Unit, combine
+from benchmarks.claims.base import Claim, Effect, Margin, Region, Unit, combine
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.figures.base import Setting
 from benchmarks.figures.tables import Tables
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, VERDICTS, NoDataError
+from benchmarks.stats import (
+    INCONCLUSIVE,
+    LEVEL,
+    NOT_MEASURED,
+    NOT_SUPPORTED,
+    SUPPORTED,
+    VERDICTS,
+    NoDataError,
+    holm,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +46,20 @@ class Result:
     reason: str  # why the verdict is not "supported", or why nothing was measured; "" otherwise
     note: str
     settings: tuple[Setting, ...]
+    p_value: float = math.nan  # the smallest level at which the verdict would stand; NaN outside of the family
+    p_adjusted: float = math.nan  # by Holm's method, over the family
+    adjusted: str = ""  # the verdict of the family; "" for identities and for what was not measured
+
+    @property
+    def reading(self) -> str:
+        """The verdict of the second reading, where the claim has one: are agents alike, up to the margin?"""
+        readings = [effect.reading for effect in self.effects if effect.reading]
+        return combine(readings) if readings else ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the verdict is another one when all claims are one family."""
+        return self.adjusted not in ("", self.verdict)
 
     @property
     def count(self) -> int:
@@ -56,7 +84,23 @@ def evaluate(folder: str | os.PathLike[str] | Tables, wanted: Iterable[str] | No
             if result.effects and claim.figure not in settings:
                 settings[claim.figure] = registry.figure(claim.figure).settings(tables)
             results.append(dataclasses.replace(result, settings=settings.get(claim.figure, ())))
-    return results
+    return adjust(results)
+
+
+def adjust(results: Iterable[Result]) -> list[Result]:
+    """Returns the results with the verdicts that they have as one family of tests."""
+    results = list(results)
+    adjusted = holm({result.claim.id: result.p_value for result in results if not math.isnan(result.p_value)})
+    return [
+        result
+        if result.claim.id not in adjusted
+        else dataclasses.replace(
+            result,
+            p_adjusted=adjusted[result.claim.id],
+            adjusted=result.verdict if adjusted[result.claim.id] <= LEVEL else INCONCLUSIVE,
+        )
+        for result in results
+    ]
 
 
 def judge(claim: Claim, tables: Tables) -> Result:
@@ -77,7 +121,15 @@ def judge(claim: Claim, tables: Tables) -> Result:
             (),
         )
     verdict, reason = _decide(claim, effects)
-    return Result(claim, verdict, effects, reason, note, ())
+    return Result(claim, verdict, effects, reason, note, (), _p_value(claim, effects, verdict))
+
+
+def _p_value(claim: Claim, effects: tuple[Effect, ...], verdict: str) -> float:
+    if claim.identity or min(effect.interval.count for effect in effects) < claim.min_count:
+        return math.nan
+    against = min(1.0, len(effects) * min(effect.p_contradicted for effect in effects))
+    supported = max(effect.p_supported for effect in effects)
+    return {SUPPORTED: supported, NOT_SUPPORTED: against}.get(verdict, min(supported, against))
 
 
 def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:
@@ -87,9 +139,14 @@ def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:
     verdict = combine([effect.verdict for effect in effects])
     if verdict == SUPPORTED:
         return verdict, ""
-    guilty = [effect.label for effect in effects if effect.verdict == verdict]
+    guilty = [effect for effect in effects if effect.verdict == verdict]
+    names = "; ".join(effect.label for effect in guilty)
+    which = f": {names}" if len(effects) > 1 else ""
+    if any(effect.contradicted for effect in guilty):
+        return verdict, f"a significant difference contradicts the paper's wording{which}"
+    if verdict == INCONCLUSIVE and all(effect.wording for effect in guilty):
+        return verdict, f"no difference is shown, nor that agents are alike{which}"
     how = "lies outside" if verdict == NOT_SUPPORTED else "reaches beyond"
-    which = f": {'; '.join(guilty)}" if len(effects) > 1 else ""
     return verdict, f"the interval {how} what the claim allows{which}"
 
 
@@ -103,6 +160,44 @@ def format_effect(effect: Effect) -> str:
     if math.isnan(interval.low):
         return f"{numbers[0]}{unit} (no interval)"
     return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]{unit}"
+
+
+def format_size(effect: Effect, margin: Margin) -> str:
+    """Returns how large a difference is beside the margin, such as `better by 6.8%, above the margin of 5%`; or ""."""
+    interval = effect.interval
+    if not effect.of_scores or math.isnan(interval.low):
+        return ""
+    limit = f"the margin of {margin.value:.0%}"
+    if not interval.excludes(0.0):
+        return f"no significant difference{f', less than {limit}' if _within(effect, margin) else ''}"
+    word = "better" if interval.estimate < 0.0 else "worse"
+    nearest = min(abs(interval.low), abs(interval.high))
+    where = "above" if nearest > margin.value else "below" if _within(effect, margin) else "not told apart from"
+    return f"{word} by {abs(interval.estimate):,.1%}, {where} {limit}"
+
+
+def _within(effect: Effect, margin: Margin) -> bool:
+    return Region(-margin.value, margin.value).judge(effect.interval) == SUPPORTED
+
+
+def format_p(value: float) -> str:
+    """Returns a p-value as text; "–" for what is in no family."""
+    return (
+        "–" if math.isnan(value) else "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
+    )
+
+
+def family(results: Iterable[Result]) -> str:
+    """Returns a sentence about the family: how many were tested, and how many verdicts would change."""
+    results = list(results)
+    members = [result for result in results if result.adjusted]
+    changed = [result.claim.id for result in members if result.changed]
+    identities = [result.claim.id for result in results if result.claim.identity and result.effects]
+    few = [result for result in results if result.effects and not result.adjusted and not result.claim.identity]
+    said = f"As one family of {len(members)} tests (Holm), {len(changed)} of the verdicts would change"
+    said += f" to inconclusive: {', '.join(changed)}." if changed else "."
+    said += f" Identities, which are checked, not tested: {', '.join(identities)}." if identities else ""
+    return said + (f" Too small to be tested: {len(few)}." if few else "")
 
 
 def format_value(value: float, unit: Unit) -> str:

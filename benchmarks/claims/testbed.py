@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, LOWER, LOWER_RULE, MUCH_LOWER, MUCH_RULE, Claim, Region
-from benchmarks.claims.tests import Agents, GainAlong, Pair, PriorScale, Several
+from benchmarks.claims.base import (
+    ALIKE,
+    HIGHER,
+    LOWER,
+    LOWER_RULE,
+    MUCH_LOWER,
+    MUCH_RULE,
+    SAME_RULE,
+    SCORE,
+    Claim,
+    Region,
+)
+from benchmarks.claims.tests.agents import Agents, GainAlong, Pair, PriorScale, Several
 from benchmarks.figures.testbed.base import BP, MLP, N, P
 from benchmarks.figures.testbed.figure_1 import GLOBAL, PER_SETTING
 
@@ -24,11 +35,16 @@ CLAIMS: tuple[Claim, ...] = (
         "Marginal predictions do not tell the agents apart: no ensemble differs from a single mlp, tuned either way.",
         Several(
             tuple(
-                _agents("F1", "kl_marginal", *(Pair(agent, MLP, ALIKE) for agent in (N, P, BP)), where=where)
+                _agents(
+                    "F1",
+                    "kl_marginal",
+                    *(Pair(agent, MLP, ALIKE, "no difference") for agent in (N, P, BP)),
+                    where=where,
+                )
                 for where in (_PER_SETTING, _GLOBAL)
             )
         ),
-        ALIKE_RULE,
+        SAME_RULE,
         directional=False,
     ),
     Claim(
@@ -53,8 +69,8 @@ CLAIMS: tuple[Claim, ...] = (
         "section 5.1, figure 1",
         "With even noise and tuning per setting, bootstrapping changes little: ensemble-bp is about as good as "
         "ensemble-p on joint predictions.",
-        _agents("F1", "kl_joint", Pair(BP, P, ALIKE), where=_PER_SETTING),
-        ALIKE_RULE,
+        _agents("F1", "kl_joint", Pair(BP, P, ALIKE, "no difference"), where=_PER_SETTING),
+        SAME_RULE,
         directional=False,
     ),
     Claim(
@@ -69,9 +85,11 @@ CLAIMS: tuple[Claim, ...] = (
         "F2-marginal",
         "F2",
         "section 5.1, figures 2 and 8",
-        "With uneven noise (a quarter of one class mislabeled) marginal predictions of n, p and bp are alike.",
-        _agents("F2", "kl_marginal", Pair(P, N, ALIKE), Pair(BP, P, ALIKE)),
-        ALIKE_RULE,
+        "With uneven noise (a quarter of one class mislabeled) n, p and bp are very similar on marginal predictions: p "
+        "does not differ from n, and bp is no significant improvement over p.",
+        _agents("F2", "kl_marginal", Pair(P, N, ALIKE, "no difference"), Pair(BP, P, ALIKE, "no improvement")),
+        "the 95% interval of p against n does not leave out 0, and that of bp against p does not lie below 0, and the "
+        f"90% intervals lie within ±{SCORE.value:.0%}",
         directional=False,
     ),
     Claim(
@@ -133,7 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Without prior functions and with few data the ensemble is close to a uniform guess, with the weight decay of "
         "the paper's text.",
         PriorScale("zero is uniform", ALIKE, l2=100.0),
-        "the interval of the relative difference from the uniform agent lies within ±10%",
+        f"the 90% interval of the relative difference from the uniform agent lies within ±{SCORE.value:.0%}",
         directional=False,
     ),
     Claim(
@@ -143,7 +161,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Without prior functions and with few data the ensemble is close to a uniform guess, with the weight decay of "
         "the public code.",
         PriorScale("zero is uniform", ALIKE, l2=1.0),
-        "the interval of the relative difference from the uniform agent lies within ±10%",
+        f"the 90% interval of the relative difference from the uniform agent lies within ±{SCORE.value:.0%}",
         directional=False,
     ),
     Claim(

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     }
     given = {name: value for name, value in asked.items() if value is not None}
     plans = [
-        running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.output)
+        running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.output, args.preset)
         for figure in figures
     ]
     options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}

@@ -41,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
     if args.problems is not None:
         size = dataclasses.replace(size, problems=args.problems, joint_problems=args.problems)
     size = dataclasses.replace(size, seed=args.seed)
-    plans = [running.Plan(figure, size, args.output) for figure in figures]
+    plans = [running.Plan(figure, size, args.output, args.preset) for figure in figures]
     options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
     return running.run(plans, args.output, {}, **options)

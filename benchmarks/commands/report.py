@@ -1,7 +1,8 @@
 """Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
 
 `report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
-and claims.csv. `report --compare A B` sets two folders side by side, with differences and their intervals.
+and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables. `report --compare A B`
+sets two folders side by side, with differences and their intervals.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
     )
+    parser.add_argument("--redraw", action="store_true", help="also draw the figures again from the folder's tables")
     parser.add_argument(
         "--output", type=pathlib.Path, help="where to write (default: the folder; results/compare with --compare)"
     )
@@ -45,8 +47,24 @@ def run(args: argparse.Namespace) -> None:
 
         report = report_content.collect(args.folder)
         written = write(report, args.output or args.folder)
+        if args.redraw:
+            redraw(args.folder)
         print(format_text(report.results))
     print("\nWrote:\n" + "\n".join(f"  {path}" for path in written))
+
+
+def redraw(folder: pathlib.Path) -> None:
+    """Draws every figure whose tables a results folder holds, into the folder."""
+    from benchmarks.figures import base, registry
+    from benchmarks.figures.tables import Tables
+    from benchmarks.stats import NoDataError
+
+    tables = Tables(folder)
+    for figure in registry.figures():
+        try:
+            base.draw(figure, tables, folder / figure.part)
+        except NoDataError as error:
+            print(f"{figure.name}: not drawn, {error}")
 
 
 def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -69,18 +87,25 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
     """Returns a row per effect of every claim, and one for claims without any."""
     import pandas as pd
 
+    from benchmarks.claims import judge
+
     rows = []
     for result in results:
         about = {
             "claim": result.claim.id,
             "verdict": result.verdict,
+            "adjusted": "identity" if result.claim.identity else result.adjusted,
+            "p_value": result.p_value,
+            "p_adjusted": result.p_adjusted,
+            "second_reading": result.reading,
             "reason": result.reason,
             "where": result.claim.where,
         }
         for effect in result.effects:
-            numbers = vars(effect.interval) | {"effect_size": effect.size, "unit": effect.unit}
+            numbers = effect.interval.numbers() | {"effect_size": effect.size, "unit": effect.unit}
             region = {"region_low": effect.region.low, "region_high": effect.region.high}
-            rows.append(about | {"effect": effect.label} | numbers | region | {"reduced": result.reduced})
+            said = {"size": judge.format_size(effect, result.claim.margin), "wording": effect.wording}
+            rows.append(about | {"effect": effect.label} | numbers | region | said | {"reduced": result.reduced})
         if not result.effects:
             rows.append(about)
     return pd.DataFrame(rows)
@@ -99,6 +124,10 @@ def format_text(results: tuple[judge.Result, ...]) -> str:
         more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
         size = f", n = {result.count:,}" if result.count else ""
         verdict = f"{signs[result.verdict]} {result.verdict}"
-        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {effect}{more}{size if result.effects else ''}")
+        family = signs[result.adjusted] if result.adjusted else "=" if result.claim.identity else " "
+        reading = f"; alike: {signs[result.reading]}" if result.reading else ""
+        told = f"{effect}{more}{size if result.effects else ''}{reading}"
+        lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {family}  {told}")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in judge.tally(results).items() if count)
-    return "\n".join([*lines, "", counts])
+    legend = "The second sign is the verdict as one family of tests (=: an identity). alike: the second reading."
+    return "\n".join([*lines, "", legend, counts, judge.family(results)])

@@ -135,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
     for part in chosen:
         if part not in pending:
             print(f"{part.name}: complete already")
+    _print_statements(pending, args.preset)
     images = _prepare_images(args.data_dir) if any(part.needs_images for part in pending) else None
     for number, part in enumerate(pending, start=1):
         if part.needs_images and images is not None and not images[0]:
@@ -145,6 +146,17 @@ def run(args: argparse.Namespace) -> int:
             failed.append(part.name)
             print(f"{part.name}: failed; the other parts go on", file=sys.stderr, flush=True)
     return _report(output, facts | ({"CIFAR10": images[1]} if images else {}), bool(pending), failed)
+
+
+def _print_statements(pending: list[Part], preset: str) -> None:
+    """Prints which claims the figures can decide, before anything is run."""
+    from benchmarks.claims import presets
+
+    sizes = presets.preset_sizes(preset)
+    statements = [presets.state(figure, sizes) for part in pending for figure in part.figures]
+    for statement in statements:
+        if statement is not None:
+            print(statement, flush=True)
 
 
 def _report(output: pathlib.Path, facts: dict[str, str], ran: bool, failed: list[str]) -> int:

@@ -118,7 +118,8 @@ def _plan(figure: Figure, args: argparse.Namespace) -> Plan:
 
     if args.preset not in figure.presets:
         raise ValueError(f"Expected --preset of {', '.join(figure.presets)} for {figure.name}. Received: {args.preset}")
-    return running.Plan(figure, figure.presets[args.preset], args.figures_to or _folder(figure, args))
+    output = args.figures_to or _folder(figure, args)
+    return running.Plan(figure, figure.presets[args.preset], output, args.preset)
 
 
 def _folder(figure: Figure, args: argparse.Namespace) -> pathlib.Path:

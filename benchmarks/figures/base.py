@@ -185,5 +185,5 @@ def summary(shown: Sequence[panels_lib.Panel], differences: Sequence[tuple[str, 
                 rows.append(about | {"estimate": one.y, "low": one.low, "high": one.high, "count": one.count})
     for score, pair, interval in differences:
         about = {"panel": f"{score}, relative difference", "series": pair, "x": ""}
-        rows.append(about | vars(interval) | {"verdict": stats.direction(interval)})
+        rows.append(about | interval.numbers() | {"verdict": stats.direction(interval)})
     return pd.DataFrame(rows)

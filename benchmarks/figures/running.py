@@ -22,6 +22,7 @@ class Plan:
     figure: Figure
     size: Any
     output: pathlib.Path
+    preset: str = ""  # the size's name, by which other figures that a claim reads have theirs
 
 
 def run(
@@ -49,6 +50,7 @@ def run(
     from trainers.sweeps import store, sweep
 
     stages = {plan: plan.figure.stages(plan.size, context) for plan in plans}
+    print_statements(plans)
     for plan in plans:
         plan.figure.prepare(context)
     failed = 0
@@ -101,6 +103,17 @@ def draw(plan: Plan, folder: pathlib.Path) -> None:
     for line in base.write(plan.figure, plan.size, rows, plan.output):
         print(line)
     print_verdicts(plan)
+
+
+def print_statements(plans: Sequence[Plan]) -> None:
+    """Prints which claims figures can decide at their sizes, a line each."""
+    from benchmarks.claims import presets
+
+    for plan in plans:
+        sizes = presets.preset_sizes(plan.preset) | {one.figure.id: one.size for one in plans}
+        statement = presets.state(plan.figure, sizes)
+        if statement is not None:
+            print(statement)
 
 
 def print_verdicts(plan: Plan) -> None:

@@ -10,11 +10,12 @@ import base64
 import hashlib
 import html
 import importlib.resources
+import math
 from collections.abc import Sequence
 
 from benchmarks import stats, style
 from benchmarks.claims import judge
-from benchmarks.claims.base import Effect
+from benchmarks.claims.base import Effect, Margin
 from benchmarks.figures import panels
 from benchmarks.figures.base import Setting
 from benchmarks.report import svg
@@ -132,14 +133,19 @@ def _claims(report: Report) -> str:
     )
     heads = "".join(
         f'<th scope="col" aria-sort="none" data-key="{key}"><button type="button">{name}</button></th>'
-        for name, key in (("Claim", "order"), ("Measured effect", "effect"), ("n", "count"), ("Verdict", "rank"))
+        for name, key in (
+            *(("Claim", "order"), ("Measured effect", "effect"), ("n", "count")),
+            *(("Verdict", "rank"), ("As one family", "p")),
+        )
     )
     rows = "".join(_claim_row(index, result) for index, result in enumerate(report.results))
     return (
         '<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims and verdicts</h2>'
         "<p>Each line is one claim. The dot and bar are the measured effect and its 95% interval; the green band is "
         "where the claim says it lies. Inside: supported. Outside: not supported. Across its edge, or too few seeds: "
-        "inconclusive at this size.</p>"
+        "inconclusive at this size. Where the paper says that agents do not differ, a significant difference "
+        "contradicts it, and the band is the second reading: are they alike?</p>"
+        f"<p>{_e(judge.family(report.results))}</p>"
         '<div class="controls needs-js" role="search"><label class="said" for="claims-search">Search claims</label>'
         '<input id="claims-search" type="search" placeholder="Search claims" autocomplete="off">'
         '<label class="said" for="claims-figure">Figure</label>'
@@ -155,35 +161,48 @@ def _claims(report: Report) -> str:
 def _claim_row(index: int, result: judge.Result) -> str:
     claim = result.claim
     estimate = result.effects[0].interval.estimate if result.effects else 1e300
-    effects = "".join(_effect(effect) for effect in result.effects) or '<span class="soft">–</span>'
+    effects = "".join(_effect(effect, claim.margin) for effect in result.effects) or '<span class="soft">–</span>'
     said_so = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
     why = [f"{said_so}." if said_so else "", result.note]
     why.append("Measured at a smaller size than the paper's." if result.reduced else "")
     said = "".join(f'<span class="why">{_e(text)}</span>' for text in why if text)
+    if result.reading:
+        said += f'<span class="why">Second reading, alike: {_e(result.reading)}.</span>'
     if result.verdict != stats.NOT_MEASURED:
         size = f'<span class="why">Sizes: {_e(result.reduced)}.</span>' if result.reduced else ""
         name = "Rule and sizes" if result.reduced else "Rule"
         rule = f'<span class="why">Supported if {_e(claim.rule)}.</span>'
+        rule += f'<span class="why">Margin: {_e(claim.margin.reason)}</span>'
         said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
     count = f"{result.count:,}" if result.count else "–"
     unit = _e(claim.sample) if result.count else ""
     rank = stats.VERDICTS.index(result.verdict)
     return (
         f'<tr id="claim-{_e(claim.id)}" data-order="{index}" data-figure="{_e(claim.figure)}" '
-        f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{estimate}">'
+        f'data-count="{result.count}" data-verdict="{_e(result.verdict)}" data-rank="{rank}" data-effect="{estimate}" '
+        f'data-p="{2.0 if math.isnan(result.p_adjusted) else result.p_adjusted}">'
         f'<td><a class="id" href="#figure-{_e(claim.figure)}">{_e(claim.id)}</a> '
         f'<span class="where">{_e(claim.where)}</span><span class="text">{_e(claim.text)}</span></td>'
         f'<td>{effects}</td><td class="number">{count}<span class="unit">{unit}</span></td>'
-        f"<td>{badge(result.verdict)}{said}</td></tr>"
+        f"<td>{badge(result.verdict)}{said}</td><td>{_family(result)}</td></tr>"
     )
 
 
-def _effect(effect: Effect) -> str:
+def _family(result: judge.Result) -> str:
+    if not result.adjusted:
+        return f'<span class="soft">{"identity" if result.claim.identity else "–"}</span>'
+    words = (f"p = {judge.format_p(result.p_adjusted)}", f"by itself {judge.format_p(result.p_value)}")
+    return badge(result.adjusted) + "".join(f'<span class="why">{_e(text)}</span>' for text in words)
+
+
+def _effect(effect: Effect, margin: Margin) -> str:
     interval, region = effect.interval, (effect.region.low, effect.region.high)
     value = judge.format_effect(effect)
     told = f"{value}: {effect.verdict}"
     drawn = svg.draw_interval(interval.estimate, interval.low, interval.high, region, told)
     parts = f'<span class="what">{_e(effect.label)}</span>{drawn}<span class="value">{_e(value)}</span>'
+    if size := judge.format_size(effect, margin):
+        parts += f'<span class="why">{_e(size)}</span>'
     return f'<div class="effect">{parts}</div>'
 
 
@@ -277,11 +296,16 @@ def _method() -> str:
     return (
         '<section aria-labelledby="method"><h2 id="method">How verdicts are reached</h2>'
         "<p>Agents are compared on the same problems, seed by seed. The effect is the relative difference of their "
-        "mean scores; its 95% interval is a bootstrap over seeds (Student's t below ten seeds). A claim says in "
-        "which region the effect lies: below 0 for “better”, below -10% for “much better”, within ±10% for “alike”. "
+        "mean scores with Fieller's 95% interval; means have Student's, widened where they are skewed. A claim says in "
+        "which region the effect lies: below 0 for “better”, below -10% for “much better”, within ±5% for “alike”. "
         "The interval inside the region supports the claim, outside it speaks against it, across its edge it leaves "
-        "it open. Fewer than five seeds never give a verdict. A claim of several statements needs all of them.</p>"
-        "<p>Each interval is 95% by itself: among forty such claims a few can be wrong by chance. A verdict is about "
+        "it open; for “alike” the 90% interval has to lie inside, which is two one-sided tests at 5%. Fewer than five "
+        "seeds never give a verdict. A claim of several statements needs all of them.</p>"
+        "<p>5% is the margin for every comparison of scores: within it agents are alike, and where one is better or "
+        "worse, it is told whether by more. Where the paper says that agents do not differ, the first reading is that "
+        "wording, and a significant difference contradicts it however small; whether they are alike is the second.</p>"
+        "<p>Each verdict is a test at 5% by itself. The last column has the verdicts of all tests as one family, by "
+        "Holm's method: what could be chance among so many becomes inconclusive. A verdict is about "
         "the sizes used; the settings beside each figure say how far those are from the paper's.</p></section>"
     )
 

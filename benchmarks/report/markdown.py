@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks import stats
 from benchmarks.claims import judge
+from benchmarks.claims.base import Effect
 from benchmarks.figures import panels
 from benchmarks.report.content import MESSAGES, Report
 
@@ -30,7 +31,12 @@ def render(report: Report) -> str:
         found = [result for result in map(report.result, ids) if result is not None]
         lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {_SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
-    lines += table(["claim", "", "effect, 95% interval", "n", "verdict"], [_row(result) for result in report.results])
+    lines += [judge.family(report.results), ""]
+    header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
+    lines += table(header, [_row(result) for result in report.results])
+    lines += ["", "Margins, by which differences are told to be large or small:", ""]
+    margins = dict.fromkeys(result.claim.margin for result in report.results)
+    lines += [f"- {escape(margin.reason)}" for margin in margins]
     for section in report.sections:
         lines += ["", f"## {section.figure.title}", "", section.figure.about, ""]
         if not section.panels:
@@ -55,10 +61,20 @@ def render(report: Report) -> str:
 
 
 def _row(result: judge.Result) -> list[str]:
-    effects = "; ".join(f"{effect.label}: {judge.format_effect(effect)}" for effect in result.effects) or "–"
+    effects = "; ".join(_effect(effect, result) for effect in result.effects) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
     verdict = f"{_SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
-    return [result.claim.id, result.claim.text, effects, f"{result.count:,}" if result.count else "–", verdict]
+    verdict += f"; second reading, alike: {_SIGNS[result.reading]} {result.reading}" if result.reading else ""
+    family = "identity" if result.claim.identity else "–"
+    if result.adjusted:
+        family = f"{_SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}"
+    count = f"{result.count:,}" if result.count else "–"
+    return [result.claim.id, result.claim.text, effects, count, verdict, family]
+
+
+def _effect(effect: Effect, result: judge.Result) -> str:
+    size = judge.format_size(effect, result.claim.margin)
+    return f"{effect.label}: {judge.format_effect(effect)}" + (f" ({size})" if size else "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import stats
 from tf_ensembles import base, metrics
 from tf_ensembles.metrics import likelihood as formulas
 from trainers import agents
@@ -91,8 +92,8 @@ def compare(problems: str | pathlib.Path, results: str | pathlib.Path, seed: int
     return rows
 
 
-def verdict(rows: Sequence[Row], agent: str, score_name: str) -> tuple[float, float, float]:
-    """Returns our mean, the reference's mean, and the standard error of their difference over the problems' batches.
+def verdict(rows: Sequence[Row], agent: str, score_name: str) -> tuple[float, float, stats.Interval]:
+    """Returns our mean, the reference's mean, and their difference with its 95% interval over the problems' batches.
 
     Both are estimates from as many test batches, so their errors are taken as alike.
     """
@@ -100,7 +101,8 @@ def verdict(rows: Sequence[Row], agent: str, score_name: str) -> tuple[float, fl
     ours = float(np.mean([getattr(row, score_name) for row in mine]))
     theirs = float(np.mean([getattr(row, f"reference_{score_name}") for row in mine]))
     errors = np.array([getattr(row, f"{score_name}_error") for row in mine])
-    return ours, theirs, math.sqrt(2.0 * np.sum(errors**2)) / len(mine)
+    error = math.sqrt(2.0 * np.sum(errors**2)) / len(mine)
+    return ours, theirs, stats.normal_interval(ours - theirs, error, len(mine))
 
 
 def main() -> None:
@@ -121,10 +123,9 @@ def main() -> None:
     for score_name in ("marginal", "joint"):
         print(f"\nmean {score_name} KL over {len({row.index for row in rows})} problems")
         for agent in AGENTS:
-            ours, theirs, error = verdict(rows, agent, score_name)
-            worse = "worse" if ours - theirs > 2 * error else "not worse"
-            gap = (ours - theirs) / error
-            print(f"  {agent:<12} ours {ours:.3f}  reference {theirs:.3f}  ({worse}: {gap:+.1f} standard errors)")
+            ours, theirs, gap = verdict(rows, agent, score_name)
+            worse = "worse" if gap.low > 0.0 else "not shown to be worse"
+            print(f"  {agent:<12} ours {ours:.3f}  reference {theirs:.3f}  ({worse}: {gap})")
 
 
 if __name__ == "__main__":

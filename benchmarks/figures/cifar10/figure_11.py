@@ -69,7 +69,7 @@ class _Figure(base.Cifar10Figure):
             own_data=True,
         ),
         "paper": runs.Size(
-            _noisy(*runs.PAPER), num_members=100, seeds=1, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
+            _noisy(*runs.PAPER), num_members=100, seeds=5, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
         ),
     }
 

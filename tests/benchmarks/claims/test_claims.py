@@ -9,18 +9,18 @@ import pathlib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats as scipy_stats
 
+from benchmarks import stats
 from benchmarks.claims import base, judge
 from benchmarks.claims.base import Region
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.figures.cifar10.base import best_scale_on_other_seeds
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, Interval
+from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from tests import claim_world
 
 ROOT = pathlib.Path(__file__).parents[3]
-SCORES = ("kl_marginal", "kl_joint", "nll_marginal", "nll_joint")
-DIRECTIONAL = [claim for claim in CLAIMS if claim.directional]
 
 
 @pytest.fixture(scope="module")
@@ -78,43 +78,6 @@ def test_effects_are_the_planted_ones(results):
     (effect,) = results["F12-bp"].effects
     assert effect.interval.estimate == pytest.approx(25 / 40 - 1, abs=0.02)
     assert results["F3-p"].effects[0].interval.estimate == pytest.approx((9.0 + 9.0 * 1.2) / 30.0 - 1, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("table", "ids"),
-    [
-        ("testbed/figure_1_runs.csv", ["F1-n", "F1-p", "F1-bp-global"]),
-        ("testbed/figure_2_runs.csv", ["F8-p", "F2-bp", "F9-few", "F9-many"]),
-        ("testbed/testbed_members_runs.csv", ["M-gain"]),
-        ("cifar10/figure_3_runs.csv", ["F3-vgg", "F3-p", "F10-few", "F4-members"]),
-        ("cifar10/figure_4_runs.csv", ["F4-p", "F4-bp50"]),
-        ("cifar10/figure_5_runs.csv", ["F5-joint", "F5-marginal"]),
-        ("cifar10/figure_11_runs.csv", ["F11-small", "F11-marginal", "F11-joint"]),
-        ("bandit/regret_runs.csv", ["F6-n", "F6-bp", "F12-weighted", "F12-bp"]),
-        ("linear/sweep.csv", ["T1"]),
-    ],
-)
-def test_shuffled_agents_overturn_what_was_supported(copy, table, ids):
-    """Scores are dealt out to agents at random within each problem. Chance alone supports a claim 1 time in 40."""
-    rows = pd.read_csv(copy / table)
-    keys = ["setting", "input_dim", "data_ratio", "temperature", "l2", "num_train", "horizon", "seed", "part"]
-    keys += [] if table == "cifar10/figure_3_runs.csv" else ["num_members"]  # A single network has one member.
-    keys = [key for key in keys if key in rows and not (key == "num_members" and table.startswith("testbed/figure"))]
-    scores = [name for name in (*SCORES, "regret", "kl") if name in rows]
-    still = dict.fromkeys(ids, 0)
-    for seed in range(3):
-        chance, dealt = np.random.default_rng(seed), rows.copy()
-        for _, group in rows[rows.agent != "uniform"].groupby(keys):
-            dealt.loc[group.index, scores] = group[scores].to_numpy()[chance.permutation(len(group))]
-        dealt.to_csv(copy / table, index=False)
-        for name, verdict in verdicts(copy, *ids).items():
-            still[name] += verdict == SUPPORTED
-    assert max(still.values()) <= 1, still
-
-
-def test_every_directional_claim_is_shuffled_above():
-    marks = test_shuffled_agents_overturn_what_was_supported.pytestmark[0]
-    assert {name for _, ids in marks.args[1] for name in ids} == {claim.id for claim in DIRECTIONAL}
 
 
 def test_exchanged_agents_turn_a_claim_around(copy):
@@ -187,6 +150,8 @@ def test_a_row_without_a_score_does_not_count(copy):
         (-0.05, 0.2, Region(high=-0.1), NOT_SUPPORTED),
         (0.0, 0.2, Region(high=0.0), NOT_SUPPORTED),
         (-0.09, 0.09, Region(-0.1, 0.1), SUPPORTED),
+        # Two one-sided tests at 5%: the 90% interval, which is [-0.095, 0.01], has to lie inside.
+        (-0.105, 0.02, Region(-0.1, 0.1), SUPPORTED),
         (-0.11, 0.0, Region(-0.1, 0.1), INCONCLUSIVE),
         (0.11, 0.2, Region(-0.1, 0.1), NOT_SUPPORTED),
         (-0.5, 0.5, Region(-0.1, 0.1), INCONCLUSIVE),
@@ -194,8 +159,77 @@ def test_a_row_without_a_score_does_not_count(copy):
     ],
 )
 def test_an_interval_is_judged_by_the_region_of_the_claim(low, high, region, expected):
-    middle = 0.0 if math.isnan(low) else (low + high) / 2
-    assert region.judge(Interval(middle, low, high, 9)) == expected
+    interval = stats.normal_interval((low + high) / 2, (high - low) / 2 / stats.NORMAL, 9)
+    assert region.judge(interval) == expected
+
+
+def effect(estimate, error, wording="", region=base.ALIKE):
+    return base.Effect("an effect", stats.normal_interval(estimate, error, 20), region, wording=wording, of_scores=True)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "error", "wording", "verdict", "reading", "said"),
+    [
+        # Alike, but not the same: the wording is contradicted, the second reading is not.
+        (-0.02, 0.005, "no difference", NOT_SUPPORTED, SUPPORTED, "better by 2.0%, below the margin of 5%"),
+        (0.02, 0.005, "no difference", NOT_SUPPORTED, SUPPORTED, "worse by 2.0%, below the margin of 5%"),
+        (0.02, 0.005, "no improvement", SUPPORTED, SUPPORTED, "worse by 2.0%, below the margin of 5%"),
+        (-0.02, 0.005, "no improvement", NOT_SUPPORTED, SUPPORTED, "better by 2.0%, below the margin of 5%"),
+        (0.0, 0.01, "no difference", SUPPORTED, SUPPORTED, "no significant difference, less than the margin of 5%"),
+        # Nothing was found, because nothing could be: that supports no wording.
+        (0.0, 0.1, "no difference", INCONCLUSIVE, INCONCLUSIVE, "no significant difference"),
+        (-0.1, 0.01, "no difference", NOT_SUPPORTED, NOT_SUPPORTED, "better by 10.0%, above the margin of 5%"),
+        (-0.06, 0.01, "", INCONCLUSIVE, "", "better by 6.0%, not told apart from the margin of 5%"),
+    ],
+)
+def test_a_wording_is_read_first_and_the_margin_second(estimate, error, wording, verdict, reading, said):
+    one = effect(estimate, error, wording)
+    assert (one.verdict, one.reading) == (verdict, reading)
+    assert judge.format_size(one, base.SCORE) == said
+
+
+def test_p_values_are_those_of_the_tests_that_decide():
+    tail = scipy_stats.norm.sf
+    better = effect(-0.03, 0.01, region=base.LOWER)
+    assert better.p_supported == pytest.approx(2 * tail(3.0), rel=1e-6)
+    assert (better.p_contradicted, effect(0.03, 0.01, region=base.LOWER).p_supported) == (1.0, 1.0)
+    # Two one-sided tests: the larger of both p-values.
+    alike = effect(0.01, 0.02)
+    assert alike.p_supported == pytest.approx(tail(2.0), rel=1e-6)
+    assert effect(0.1, 0.02).p_contradicted == pytest.approx(2 * tail(2.5), rel=1e-6)
+    assert effect(0.03, 0.01, "no difference").p_contradicted == pytest.approx(2 * tail(3.0), rel=1e-6)
+
+
+def result(name, *effects, identity=False):
+    claim = base.Claim(name, "F1", "here", "A claim.", lambda tables: list(effects), "a rule", identity=identity)
+    return judge.judge(claim, None)
+
+
+def test_verdicts_of_a_family_need_more_evidence():
+    sure, weak = (effect(-z / 100, 0.01, region=base.LOWER) for z in (6.0, 2.1))
+    wrong = effect(0.022, 0.01, region=base.LOWER)
+    raw = [
+        result("sure", sure),
+        result("weak", sure, weak),
+        result("wrong", sure, wrong),
+        result("same", sure, identity=True),
+    ]
+    assert [one.verdict for one in raw] == [SUPPORTED, SUPPORTED, NOT_SUPPORTED, SUPPORTED]
+    found = {one.claim.id: one for one in judge.adjust(raw)}
+    # All statements must hold: the weakest decides. One that fails decides: there were two chances.
+    assert found["weak"].p_value == pytest.approx(2 * scipy_stats.norm.sf(2.1), rel=1e-6)
+    assert found["wrong"].p_value == pytest.approx(4 * scipy_stats.norm.sf(2.2), rel=1e-6)
+    assert [found[name].adjusted for name in ("sure", "weak", "wrong")] == [SUPPORTED, INCONCLUSIVE, INCONCLUSIVE]
+    assert (found["same"].adjusted, math.isnan(found["same"].p_value)) == ("", True)
+    said = judge.family(found.values())
+    assert "one family of 3 tests (Holm), 2 of the verdicts would change to inconclusive: weak, wrong." in said
+    assert "not tested: same." in said
+
+
+def test_there_is_one_yardstick_and_it_has_a_reason():
+    margins = {claim.margin for claim in CLAIMS}
+    assert {margin.value for margin in margins} == {0.05}
+    assert all(len(margin.reason) > 40 for margin in margins)
 
 
 def test_several_statements_must_all_hold():

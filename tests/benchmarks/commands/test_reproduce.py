@@ -106,6 +106,9 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
     assert f"{len(CLAIMS)} supported" in said
+    # What can be decided is said before anything runs.
+    assert said.index("figure_4 can decide no claim; not F4-marginal") < said.index("[1 of ")
+    assert "\nfigure_2 can decide F2-marginal, F8-p, F2-bp\n" in said
     assert "Report: " + str(tmp_path / "out" / "report.html") in said
     assert "the real CIFAR10" in said
     facts = report_content.read_environment(tmp_path / "out")

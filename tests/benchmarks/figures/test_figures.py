@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks import figures as package
 from benchmarks import style
-from benchmarks.claims import tests as claim_tests
 from benchmarks.claims.paper import CLAIMS
+from benchmarks.claims.tests import agents as claim_tests
 from benchmarks.commands import reproduce, sweep
 from benchmarks.figures import base, drawing, panels, registry
 from benchmarks.figures.tables import Tables

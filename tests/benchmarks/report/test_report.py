@@ -18,6 +18,7 @@ import pytest
 from benchmarks.claims import judge
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
+from benchmarks.commands import report as report_command
 from benchmarks.figures import panels, registry
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
@@ -185,6 +186,37 @@ def test_markdown_holds_every_claim(content):
     for claim in CLAIMS:
         assert f"| {claim.id} |" in text
     assert f"**{len(CLAIMS)}** supported" in text
+
+
+def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
+    said = judge.family(content.results)
+    tested = sum(not claim.identity for claim in CLAIMS)
+    assert f"one family of {tested} tests (Holm)" in said
+    assert "checked, not tested: P1, P2." in said
+    markdown = report_markdown.render(content)
+    assert said in page.text
+    assert said in markdown
+    assert said in report_command.format_text(content.results)
+    assert re.search(r"better by 33\.\d%, above the margin of 5%", markdown)
+    table = report_command.claims_table(content.results).set_index("claim")
+    assert table.loc["P1", "adjusted"] == "identity"
+    for result in content.results:
+        rows = table.loc[[result.claim.id]]
+        assert set(rows.second_reading) == {result.reading}
+        if result.adjusted:
+            assert set(rows.p_adjusted) == {result.p_adjusted}
+            assert result.p_adjusted >= result.p_value
+        assert result.claim.margin.reason in page.text
+
+
+def test_figures_are_drawn_again_from_their_tables(world, tmp_path, capsys):
+    folder = tmp_path / "some"
+    shutil.copytree(world / "bandit", folder / "bandit")
+    assert cli.main(["report", str(folder), "--redraw"]) == 0
+    assert "figure_2: not drawn, testbed/figure_2_runs.csv is not there" in capsys.readouterr().out
+    drawn = pd.read_csv(folder / "bandit" / "figure_12.csv")
+    assert {"estimate", "low", "high"} <= set(drawn)
+    assert (folder / "bandit" / "figure_12.png").is_file()
 
 
 def test_the_command_writes_all_three(world, tmp_path, capsys):

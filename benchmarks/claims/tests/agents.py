@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from benchmarks import stats
-from benchmarks.claims.base import Effect, Region, Test, Unit, combine
+from benchmarks.claims.base import Effect, Region, Test, Unit, Wording, combine
 from benchmarks.figures import registry
 from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
+from benchmarks.stats import Floats, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +28,17 @@ End = Literal["smallest", "largest"]
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two agents, and where the relative difference of the first from the second should lie."""
+    """Two agents, where the relative difference of the first from the second should lie, and the paper's wording."""
 
     first: str
     second: str
     region: Region
+    wording: Wording = ""
+
+    def effect(self, label: str, one: Floats, other: Floats) -> Effect:
+        """Returns the effect from both agents' scores by seed."""
+        interval, size = stats.relative_difference(one, other), stats.effect_size(one - other)
+        return Effect(label, interval, self.region, size=size, wording=self.wording, of_scores=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +70,7 @@ class Agents:
             for pair in self.pairs:
                 one, other = stats.paired(table, score, pair.first, pair.second)
                 label = f"{named(score)}: {pair.first} against {pair.second}{place}"
-                interval = stats.relative_difference(one, other)
-                effects.append(Effect(label, interval, pair.region, size=stats.effect_size(one - other)))
+                effects.append(pair.effect(label, one, other))
         return effects
 
 
@@ -120,8 +127,8 @@ class GainAlong:
         seeds = stats.by_seed(rows, self.score)
         if not {self.first, self.second} <= set(seeds) or not len(seeds[self.first]):
             raise NoDataError(f"no seed has all runs of {self.first} and {self.second}")
-        gains = seeds[self.second] - seeds[self.first]
-        return gains / seeds[self.second].mean() if self.relative else gains
+        one, other = seeds[self.first], seeds[self.second]
+        return 1.0 - stats.ratio_by_seed(one, other) if self.relative else other - one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,26 +181,19 @@ class PriorScale:
         if self.kind == "zero is uniform":
             count = round(float((table.input_dim * table.data_ratio).iloc[0]))
             label = f"joint KL without prior against the uniform agent, T = {count}"
-            return [Effect(label, stats.mean_interval(scales[0.0] - 1.0), self.region)]
+            return [Effect(label, stats.mean_interval(scales[0.0] - 1.0), self.region, of_scores=True)]
         if self.kind == "depends":
             label = f"joint KL: scale {self.right:g}/√ρ against no prior"
-            values = scales[self.right], scales[0.0]
-            return [
-                Effect(
-                    label,
-                    stats.relative_difference(*values),
-                    self.region,
-                    size=stats.effect_size(values[0] - values[1]),
-                )
-            ]
+            one, other = (np.asarray(scales[scale], np.float64) for scale in (self.right, 0.0))
+            return [Pair("right", "none", self.region).effect(label, one, other)]
         near = [scale for scale in self.near if scale in set(scales)]
         if not near:
             raise NoDataError("no scale near the right one was run")
-        gain = float((scales[0.0] - scales[self.right]).mean())
+        gain = scales[0.0] - scales[self.right]
         return [
             Effect(
                 f"share of the prior's gain lost at {scale:g}/√ρ instead of {self.right:g}/√ρ",
-                stats.mean_interval((scales[scale] - scales[self.right]) / gain),
+                stats.relative_difference(scales[scale] - scales[self.right], gain).plus(1.0),
                 self.region,
                 "share",
             )
@@ -231,8 +231,7 @@ class Regret:
         for pair in self.pairs:
             one, other = stats.paired(ends[ends.horizon == horizon], "regret", pair.first, pair.second)
             label = f"regret: {pair.first} against {pair.second}, T = {horizon:,}"
-            size = stats.effect_size(one - other)
-            effects.append(Effect(label, stats.relative_difference(one, other), pair.region, size=size))
+            effects.append(pair.effect(label, one, other))
         return effects
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.tests import table_of
+from benchmarks.claims.tests.agents import table_of
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Floats, NoDataError
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks import stats
 from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.linear_snr import more_than_chance
-from benchmarks.claims.tests import table_of
+from benchmarks.claims.tests.agents import table_of
+from benchmarks.claims.tests.snr import more_than_chance
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import NoDataError
 

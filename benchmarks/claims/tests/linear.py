@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.linear_snr import more_than_chance
-from benchmarks.claims.tests import named, table_of
+from benchmarks.claims.tests.agents import named, table_of
+from benchmarks.claims.tests.snr import more_than_chance
 from benchmarks.figures.tables import Tables
-from benchmarks.stats import Interval, NoDataError
+from benchmarks.stats import NoDataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Linear:
         effects = []
         for agent, rows in table.groupby("agent", sort=False):
             last = rows.sort_values("members").iloc[-1]
-            middle, low, high = (float(last[name] - last.infinite_ensemble) for name in ("kl", "kl_low", "kl_high"))
+            interval = stats.normal_interval(last.kl, last.kl_error, last.problems).plus(-float(last.infinite_ensemble))
             label = f"KL of {agent} with {int(last.members):,} members above that of infinitely many"
-            effects.append(Effect(label, Interval(middle, low, high, int(last.problems)), self.region, "nats"))
+            effects.append(Effect(label, interval, self.region, "nats"))
         return effects

@@ -1,0 +1,114 @@
+"""Controls of every claim: supported where made to hold, not where made to fail, nor by shuffled names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from benchmarks.claims import judge, presets
+from benchmarks.claims.controls import planting
+from benchmarks.claims.controls import tables as controls
+from benchmarks.claims.paper import CLAIMS
+from benchmarks.figures import registry
+from benchmarks.stats import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED
+from benchmarks.studies import shuffled_names
+
+PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
+STANDARD = presets.preset_sizes("standard")
+# The quick preset of some figures on images has too few seeds to support anything.
+IMAGES = {name: size for name, size in STANDARD.items() if registry.figure(name).part == "cifar10"}
+SMALL = presets.preset_sizes("quick") | IMAGES
+WORDED = ("F1-marginal", "F1-bp-tuned", "F2-marginal", "F3-marginal", "F4-marginal", "F4-bp")
+SHUFFLES = 40
+
+
+def test_names_are_shuffled_within_problems():
+    claim = next(claim for claim in CLAIMS if claim.id == "F2-bp")
+    tables = controls.make(claim, STANDARD)
+    before = tables.made["F2"]
+    after = controls.shuffled(tables, np.random.default_rng(0)).made["F2"]
+    for (setting, seed), rows in list(before.groupby(["setting", "seed"]))[:10]:
+        dealt = after[(after.setting == setting) & (after.seed == seed)]
+        assert sorted(dealt.kl_joint) == sorted(rows.kl_joint)
+        # A row keeps its scores together.
+        pairs = set(zip(rows.kl_joint, rows.kl_marginal, strict=True))
+        assert set(zip(dealt.kl_joint, dealt.kl_marginal, strict=True)) == pairs
+    assert (before.kl_joint != after.kl_joint).mean() == pytest.approx(2 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_every_claim_holds_where_it_was_made_to_and_fails_where_one_statement_does(claim):
+    planter = controls.Planter()
+    found = judge.judge(claim, controls.make(claim, STANDARD, planter))
+    assert (found.verdict, planter.asked) == (SUPPORTED, len(found.effects)), found.reason
+    for number in range(len(found.effects)):
+        # Where agents should be alike, they differ by twice the margin; elsewhere by a margin on the wrong side.
+        broken = judge.judge(claim, controls.make(claim, STANDARD, controls.Planter(number)))
+        assert (broken.verdict, broken.effects[number].verdict) == (NOT_SUPPORTED, NOT_SUPPORTED)
+
+
+def test_planted_effects_are_measured():
+    for claim in CLAIMS:
+        for effect in claim.test(controls.make(claim, STANDARD)):
+            if effect.unit != "settings":
+                assert effect.interval.estimate == pytest.approx(controls.inside(effect.region), rel=0.01, abs=1e-10)
+
+
+def test_a_slight_difference_contradicts_the_wording_but_not_that_agents_are_alike():
+    worded = [claim for claim in CLAIMS if any(effect.wording for effect in claim.test(controls.make(claim, STANDARD)))]
+    assert tuple(claim.id for claim in worded) == WORDED
+    for claim in worded:
+        found = judge.judge(claim, controls.make(claim, STANDARD, controls.Planter(0, slight=True)))
+        assert (found.verdict, found.reading) == (NOT_SUPPORTED, SUPPORTED), claim.id
+        assert "contradicts the paper's wording" in found.reason
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_decide_what_they_say_and_nothing_else(preset):
+    """An effect of a clear size, at the preset's own number of seeds."""
+    sizes = presets.preset_sizes(preset)
+    for figure in (figure for figure in registry.figures() if figure.id in sizes):
+        statement = presets.state(figure, sizes)
+        mine = [claim for claim in CLAIMS if claim.figure == figure.id]
+        assert (statement is None) == (not mine)
+        for claim in mine:
+            if claim.id in statement.decided:
+                assert judge.judge(claim, controls.make(claim, sizes)).verdict == SUPPORTED, claim.id
+                broken = controls.make(claim, sizes, controls.Planter(0))
+                assert judge.judge(claim, broken).verdict == NOT_SUPPORTED, claim.id
+            else:
+                assert claim.id in dict(statement.undecided)
+                assert presets.missing(claim, sizes)
+
+
+def test_the_papers_preset_decides_every_claim():
+    sizes = presets.preset_sizes("paper")
+    statements = [presets.state(figure, sizes) for figure in registry.figures()]
+    assert sorted(name for one in statements if one for name in one.decided) == sorted(claim.id for claim in CLAIMS)
+
+
+def test_what_a_preset_lacks_is_said():
+    sizes = presets.preset_sizes("quick")
+    said = str(presets.state(registry.figure("F4"), sizes))
+    assert "can decide no claim" in said
+    assert "not F4-marginal, F4-p, F4-bp, F4-bp50: 3 seeds of at least 5" in said
+    assert "not F4-members: ensembles of two sizes are needed, there are 3, 3" in said
+    alone = {"F4": sizes["F4"]}
+    assert "the table of F3 is needed" in str(presets.state(registry.figure("F4"), alone))
+    # What it says is what happens: three seeds never give a verdict.
+    claim = next(claim for claim in CLAIMS if claim.id == "F4-p")
+    assert judge.judge(claim, controls.make(claim, sizes)).verdict == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.directional], ids=lambda claim: claim.id)
+def test_shuffled_names_support_no_more_than_chance_does(claim):
+    """Scores are dealt out to agents at random within each problem; chance supports a claim 1 time in 40."""
+    supported = shuffled_names.rate(claim, controls.make(claim, SMALL), SHUFFLES)
+    # More would happen to one of a thousand claims that measure nothing.
+    assert supported <= scipy_stats.binom.isf(0.001, SHUFFLES, shuffled_names.NOMINAL)
+
+
+def test_a_kind_of_test_without_controls_is_told():
+    with pytest.raises(ValueError, match=r"Expected a test with controls.*Received: function"):
+        planting.plant(lambda tables: [], {}, lambda region: 0.0)
