@@ -21,8 +21,8 @@ from tf_ensembles.metrics.kinds import Kind
 
 _of = keras.losses
 
-# Up to so many members a loop over losses is unrolled. For a hundred, XLA compiles ten times as long as for a loop of its
-# own. (`tf.vectorized_map` would run as fast, but XLA compiles it anew at every step.)
+# Up to so many members a loop over losses is unrolled. For a hundred, XLA compiles ten times as long as for a loop of
+# its own. (`tf.vectorized_map` would run as fast, but XLA compiles it anew at every step.)
 _UNROLLED = 16
 
 
