@@ -21,6 +21,10 @@ from tf_ensembles.metrics.kinds import Kind
 
 _of = keras.losses
 
+# Up to so many members a loop over losses is unrolled. For a hundred, XLA compiles ten times as long as for a loop of
+# its own. (`tf.vectorized_map` would run as fast, but XLA compiles it anew at every step.)
+_UNROLLED = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
@@ -202,9 +206,9 @@ def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by
         parts["y"] = batch.y
     if batch.weights is not None:
         parts["weights"] = batch.weights
-    if one_by_one:
+    if one_by_one or members <= _UNROLLED:
         return tf.stack([of_member({name: part[m] for name, part in parts.items()}) for m in range(members)])
-    return tf.vectorized_map(of_member, parts)
+    return tf.map_fn(of_member, parts, fn_output_signature=tf.float32)
 
 
 def _fit_weights(loss: Any, y: tf.Tensor, result: tf.Tensor, weights: tf.Tensor, bootstrapped: bool) -> tf.Tensor:

@@ -15,8 +15,9 @@ import numpy as np
 from benchmarks.claims.base import Claim
 from benchmarks.claims.controls import linear as linear  # Registers its cases.
 from benchmarks.claims.controls.designs import design
-from benchmarks.claims.controls.planting import Made, figures_of, plant
+from benchmarks.claims.controls.planting import Made, plant
 from benchmarks.claims.controls.planting import Planter as Planter
+from benchmarks.claims.controls.planting import figures_of as figures_of
 from benchmarks.claims.controls.planting import inside as inside
 from benchmarks.figures import registry
 from benchmarks.figures.base import Figure

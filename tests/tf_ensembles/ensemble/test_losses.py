@@ -153,17 +153,13 @@ def test_compiled_bootstrapped_steps_equal_separate_models_with_its_weights(jit)
             np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-6)
 
 
-def _batch(y, weights=None, bootstrapped=False):
-    return losses.Batch(tf.convert_to_tensor(y), weights=weights, bootstrapped=bootstrapped)
-
-
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_values_of_several_columns_are_weighed_by_example(one_by_one):
-    outputs, weights = RNG.normal(size=(2, EXAMPLES, 3)), np.stack([WEIGHTS, WEIGHTS[::-1]])
-    got = losses.member_losses(
-        losses.as_loss(absolute), _batch(Y3, tf.constant(weights)), tf.constant(outputs, tf.float32), one_by_one
-    )
-    expected = [(np.abs(Y3 - outputs[m]) * weights[m][:, None]).mean() for m in range(2)]
+    outputs = RNG.normal(size=(20, EXAMPLES, 3)).astype(np.float32)  # More members than are unrolled.
+    weights = RNG.uniform(size=(20, EXAMPLES)).astype(np.float32)
+    batch = losses.Batch(tf.constant(Y3), weights=tf.constant(weights))
+    got = losses.member_losses(losses.as_loss(absolute), batch, tf.constant(outputs), one_by_one)
+    expected = [(np.abs(Y3 - outputs[m]) * weights[m][:, None]).mean() for m in range(20)]
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
