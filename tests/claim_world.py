@@ -34,6 +34,7 @@ CIFAR10 = {
         "ensemble-n": (1.3, 16.0),
         "ensemble-p": (1.25, 14.0),
         "ensemble-bp(0.5)": (1.2, 13.0),
+        "ensemble-bp(0.75)": (1.15, 12.0),
         "ensemble-bp(0.9)": (1.1, 11.0),
     },
 }
@@ -228,6 +229,15 @@ def _testbed(chance, seeds):
             row = _row(setting, agent, seed, (joint + 0.5 * gained) * noise[0], 0.8 * noise[1], hard)
             second.append(row)
     scores = {0.0: 0.99, 1.0: 0.35, 3.0: 0.3, 10.0: 0.36}
+    own = np.random.default_rng(4)
+    for dim, temperature, ratio, seed in itertools.product((10, 100), (0.01, 0.1), (1.0, 100.0), seeds):
+        setting = (dim, ratio, temperature, 0.0)
+        seventh.append(_row(setting, "base-rate", seed, 0.98 * (1 + own.normal(0, 0.01)), 0.8, 1.0, l2=0.0))
+        if (dim, temperature) != (100, 0.01):
+            seventh.append(_row(setting, "uniform", seed, 1.0, 1.0, 1.0))
+            for scale, joint in scores.items():
+                shown = joint * (1 + own.normal(0, 0.01))
+                seventh.append(_row(setting, "ensemble-p", seed, shown, 0.8, 1.0, scale=scale))
     for ratio, decay, seed in itertools.product((1.0, 100.0), (1.0, 100.0), seeds):
         setting, hard = (100, ratio, 0.01, 0.0), chance.uniform(0.9, 1.1)
         if decay == 1.0:
@@ -313,6 +323,7 @@ def _cifar10(chance, seeds):
                         "seed": seed,
                         "num_train": count,
                         "num_members": 1 if short == "vgg" else size,
+                        "first_member": 1_000_000 + seed if short == "vgg" else seed * size,
                         "prior_scale": scale,
                         "bootstrap_probability": float(rest.rstrip(")")) if rest else 1.0,
                         "nll_marginal": marginal * hurt * noise[0],

@@ -47,21 +47,26 @@ def _testbed(figure: Any, size: Any) -> Iterator[Row]:
                 setting = runs.make_setting(
                     *(config[key] for key in ("input_dim", "data_ratio", "temperature", "flip"))
                 )
-                yield {**config, "setting": setting.id, "num_train": setting.num_train}
+                yield {**config, "setting": setting.id, "num_train": setting.num_train, **figure.marks(config)}
         return
     tunings = list(figure.flags.values())
     for setting, seed, agent in itertools.product(figure.settings_of(size), size.seeds_to_report, figure.agents):
         row = {**runs.setting_fields(setting), "setting": setting.id, "num_train": setting.num_train}
         members = 1 if agent in runs.POINT else size.num_members
         for tuning in tunings:
-            yield {**row, "seed": seed, "agent": agent, "num_members": members, "tuning": tuning}
+            yield {
+                **row,
+                **{"seed": seed, "agent": agent, "num_members": members, "tuning": tuning},
+                **figure.marks(row),
+            }
 
 
 def _cifar10(figure: Any, size: Any) -> Iterator[Row]:
     labels = list(dict.fromkeys(agent.label for agent in figure.agents_of(size)))
     for problem, seed, label, members in itertools.product(size.problems, size.seed_range, labels, size.sizes):
         row = {"setting": f"T{problem.num_train}", "num_train": problem.num_train, "seed": seed, "agent": label}
-        yield {**row, "num_members": 1 if label == "vgg" else members}
+        single = label == "vgg"
+        yield {**row, "num_members": 1 if single else members, "first_member": -1 if single and size.own_vgg else seed}
 
 
 def _bandit(figure: Any, size: Any) -> Iterator[Row]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.claims.base import SCORE, Region, Test
 from benchmarks.claims.tests import agents as tests
+from benchmarks.claims.tests import contrasts
 from benchmarks.stats import NoDataError
 
 if TYPE_CHECKING:
@@ -102,12 +103,38 @@ def _(test: tests.Agents, made: Made, value: Value) -> None:
     rows = np.ones(len(table), bool)
     for column, wanted in test.where.items():
         rows &= (table[column] == wanted).to_numpy()
+    for column, limit in test.most.items():
+        rows &= (table[column] <= limit).to_numpy()
     for column, end in test.at.items():
         asked = {name for pair in test.pairs for name in (pair.first, pair.second)}
         values = table.loc[rows & table.agent.isin(asked), column]
         rows &= (table[column] == (values.min() if end == "smallest" else values.max())).to_numpy()
-    for score in test.scores:
-        _plant_pairs(table, rows, score, test.pairs, [value(pair.region) for pair in test.pairs])
+    parts = (
+        [rows & (table[test.each] == one).to_numpy() for one in sorted(set(table[test.each]))] if test.each else [rows]
+    )
+    for part in parts:
+        for score in test.scores:
+            _plant_pairs(table, part, score, test.pairs, [value(pair.region) for pair in test.pairs])
+
+
+@plant.register(contrasts.GainContrast)
+def _(test: contrasts.GainContrast, made: Made, value: Value) -> None:
+    table = made[test.figure]
+    rows = np.ones(len(table), bool)
+    for column, wanted in test.where.items():
+        rows &= (table[column] == wanted).to_numpy()
+    for name, gain in ((test.there, 0.0), (test.here, value(test.region))):
+        mine = rows & (table[test.column] == name).to_numpy()
+        for agent, mean in ((test.first, 1.0 - gain), (test.second, 1.0)):
+            set_mean(table, mine & (table.agent == agent).to_numpy(), test.score, mean)
+
+
+@plant.register(contrasts.Treatments)
+def _(test: contrasts.Treatments, made: Made, value: Value) -> None:
+    table = made[test.figure]
+    for agent in test.agents:
+        for name, mean in ((test.second, 1.0), (test.first, 1.0 + value(test.region))):
+            set_mean(table, ((table.agent == agent) & (table[test.column] == name)).to_numpy(), test.score, mean)
 
 
 @plant.register(tests.Regret)
@@ -158,9 +185,13 @@ def _(test: tests.GainGrowsWithMembers, made: Made, value: Value) -> None:
 @plant.register(tests.PriorScale)
 def _(test: tests.PriorScale, made: Made, value: Value) -> None:
     table = made["F7"]
-    mine = (table.l2 == test.l2).to_numpy()
-    if test.kind == "zero is uniform":
-        few = (table.data_ratio == table.data_ratio.min()).to_numpy()
+    place = ((table.input_dim == test.input_dim) & (table.temperature == test.temperature)).to_numpy()
+    constant = (table.agent == tests.FREQUENCIES).to_numpy()
+    mine = place & ~constant & (table.l2 == test.l2).to_numpy()
+    if test.kind.startswith("zero"):
+        few = place & (table.data_ratio == table.data_ratio.min()).to_numpy()
+        if test.kind == "zero is frequencies":
+            set_mean(table, few & constant, "kl_joint", 1.0)
         set_mean(table, mine & few & (table.prior_scale == 0.0).to_numpy(), "kl_joint", 1.0 + value(test.region))
         return
     right = 0.4

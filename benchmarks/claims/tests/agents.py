@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from benchmarks import stats
+from benchmarks import stats, style
 from benchmarks.claims.base import Effect, Region, Test, Unit, Wording, combine
 from benchmarks.figures import registry
 from benchmarks.figures.tables import Tables
@@ -24,6 +24,7 @@ def table_of(tables: Tables, figure: str) -> pd.DataFrame:
 
 
 End = Literal["smallest", "largest"]
+FREQUENCIES = "base-rate"  # the agent that knows how frequent labels are, and nothing else
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,26 +46,43 @@ class Pair:
 class Agents:
     """Compares agents by scores of a figure, averaged over settings, paired by seed.
 
-    `where` keeps the rows where a column has a value; `at` those where it is smallest or largest, such as the largest
-    ensembles only.
+    `where` keeps the rows where a column has a value, `most` those where it is no larger than a value, and `at` those
+    where it is smallest or largest, such as the largest ensembles only. With `each`, pairs are compared for every value
+    of a column by itself. `apart` is an agent whose networks must be its own: where they are another's members, that is
+    better by Jensen's inequality, whatever the data.
     """
 
     figure: str
     scores: tuple[str, ...]
     pairs: tuple[Pair, ...]
-    where: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    where: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    most: Mapping[str, float] = dataclasses.field(default_factory=dict)
     at: Mapping[str, End] = dataclasses.field(default_factory=dict)
+    each: str = ""
+    apart: str = ""
 
     def __call__(self, tables: Tables) -> list[Effect]:
-        """Returns an effect per score and pair."""
+        """Returns an effect per score and pair, for each value of `each`."""
         table = table_of(tables, self.figure)
+        if self.apart and not own_members(table, self.apart):
+            raise NoDataError(f"{self.apart} is not trained by itself here: it is the mean of an ensemble's members")
         place = ""
         for column, wanted in self.where.items():
-            table, place = table[table[column] == wanted], f"{place}, {column} {wanted}"
+            table, place = table[table[column] == wanted], f"{place}, {named(column)} {wanted}"
+        for column, limit in self.most.items():
+            table, place = table[table[column] <= limit], f"{place}, {named(column)} up to {limit:,g}"
         for column, end in self.at.items():
             values = table.loc[table.agent.isin({name for pair in self.pairs for name in (pair.first, pair.second)})]
             value = (min if end == "smallest" else max)(values[column])
             table, place = table[table[column] == value], f"{place}, {named(column)} = {value:g}"
+        if not self.each:
+            return self._effects(table, place)
+        effects = []
+        for value, rows in table.groupby(self.each):
+            effects += self._effects(rows, f"{place}, {named(self.each)} = {style.number(float(str(value)))}")
+        return effects
+
+    def _effects(self, table: pd.DataFrame, place: str) -> list[Effect]:
         effects = []
         for score in self.scores:
             for pair in self.pairs:
@@ -72,6 +90,14 @@ class Agents:
                 label = f"{named(score)}: {pair.first} against {pair.second}{place}"
                 effects.append(pair.effect(label, one, other))
         return effects
+
+
+def own_members(table: pd.DataFrame, agent: str) -> bool:
+    """Whether an agent's networks are no members of others in a table that says of each ensemble where it begins."""
+    if "first_member" not in table:
+        return False
+    mine = table.agent == agent
+    return not set(table.first_member[mine]) & set(table.first_member[~mine])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,30 +186,42 @@ class GainGrowsWithMembers:
 class PriorScale:
     """Figure 7: ensemble-p's normalized joint KL at scales of its prior, in units of 1 / sqrt(rho), by weight decay."""
 
-    kind: Literal["depends", "flat", "zero is uniform"]
+    kind: Literal["depends", "flat", "zero is uniform", "zero is frequencies"]
     region: Region
     l2: float = 1.0
+    input_dim: int = 100  # the paper's, and below
+    temperature: float = 0.01
     right: float = 3.0  # the public code's default, not chosen from these runs
     near: tuple[float, ...] = (1.0, 10.0)  # a third of it and three times it, about
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
         table = table_of(tables, "F7")
-        table = table[table.l2 == self.l2]
-        if table.empty:
-            raise NoDataError(f"no rows with weight decay {self.l2:g}")
-        if self.kind == "zero is uniform":
+        table = table[(table.input_dim == self.input_dim) & (table.temperature == self.temperature)]
+        if self.kind.startswith("zero"):
             table = table[table.data_ratio == table.data_ratio.min()]
+        constant = table[table.agent == FREQUENCIES]
+        table = table[(table.agent != FREQUENCIES) & (table.l2 == self.l2)]
+        if table.empty:
+            raise NoDataError(f"no rows of {self._where} with weight decay {self.l2:g}")
         scales = stats.by_seed(table, "kl_joint", columns="prior_scale")
-        needed = {0.0} if self.kind == "zero is uniform" else {0.0, self.right}
+        needed = {0.0} if self.kind.startswith("zero") else {0.0, self.right}
         if not needed <= set(scales) or not len(scales[0.0]):
             raise NoDataError("no seed has all prior scales")
         if self.kind == "zero is uniform":
             count = round(float((table.input_dim * table.data_ratio).iloc[0]))
             label = f"joint KL without prior against the uniform agent, T = {count}"
             return [Effect(label, stats.mean_interval(scales[0.0] - 1.0), self.region, of_scores=True)]
+        if self.kind == "zero is frequencies":
+            if constant.empty:
+                raise NoDataError("no rows of label frequencies")
+            known = stats.by_seed(constant, "kl_joint")[FREQUENCIES]
+            shared = scales[0.0].index.intersection(known.index)
+            label = "joint KL without prior against the frequencies of the labels"
+            one, other = (np.asarray(values[shared], np.float64) for values in (scales[0.0], known))
+            return [Pair("none", FREQUENCIES, self.region).effect(label, one, other)]
         if self.kind == "depends":
-            label = f"joint KL: scale {self.right:g}/√ρ against no prior"
+            label = f"joint KL: scale {self.right:g}/√ρ against no prior{self._at}"
             one, other = (np.asarray(scales[scale], np.float64) for scale in (self.right, 0.0))
             return [Pair("right", "none", self.region).effect(label, one, other)]
         near = [scale for scale in self.near if scale in set(scales)]
@@ -192,13 +230,22 @@ class PriorScale:
         gain = scales[0.0] - scales[self.right]
         return [
             Effect(
-                f"share of the prior's gain lost at {scale:g}/√ρ instead of {self.right:g}/√ρ",
+                f"share of the prior's gain lost at {scale:g}/√ρ instead of {self.right:g}/√ρ{self._at}",
                 stats.relative_difference(scales[scale] - scales[self.right], gain).plus(1.0),
                 self.region,
                 "share",
             )
             for scale in near
         ]
+
+    @property
+    def _where(self) -> str:
+        return f"d = {self.input_dim}, ρ = {self.temperature:g}"
+
+    @property
+    def _at(self) -> str:
+        own = (self.input_dim, self.temperature) == (100, 0.01)
+        return "" if own else f", {self._where}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,13 @@ class PlainFigure(base.Cifar10Figure):
     # `cifar10_settings` chose those of the smaller presets.
     presets = {
         "quick": runs.Size(
-            (runs.TINY_10, runs.TINY_100), num_members=3, seeds=5, prior_scales=(3.0,), width=runs.NARROW, num_test=500
+            (runs.TINY_10, runs.TINY_100),
+            num_members=3,
+            seeds=5,
+            prior_scales=(3.0,),
+            width=runs.NARROW,
+            num_test=500,
+            own_vgg=1,
         ),
         "standard": runs.Size(
             (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000),
@@ -41,6 +47,7 @@ class PlainFigure(base.Cifar10Figure):
             prior_scales=(10.0,),
             width=runs.NARROW,
             num_test=1000,
+            own_vgg=5,
         ),
         "large": runs.Size(
             (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000, runs.LARGE_10000, runs.LARGE_50000),
@@ -55,7 +62,7 @@ class PlainFigure(base.Cifar10Figure):
             tuning=runs.Tuning((1.0, 3.0, 10.0, 30.0), num_members=15, seeds=1),
         ),
         # The paper does not say how many seeds it has. Fewer than five decide nothing.
-        "paper": runs.Size(runs.PAPER, num_members=100, seeds=5, prior_scales=(30.0,)),
+        "paper": runs.Size(runs.PAPER, num_members=100, seeds=5, prior_scales=(30.0,), own_vgg=5),
     }
 
     def agents_of(self, size: runs.Size) -> list[runs.Agent]:

@@ -44,6 +44,10 @@ class TestbedFigure(base.Figure):
         """Returns the runs of the reporting seeds."""
         return self.normalized(tables, f"{self.name}_runs")
 
+    def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns what the table says of a row beside its setting and agent, such as the kind of noise."""
+        return {}
+
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns sizes, seeds and settings."""
         return used(tables.of(self))

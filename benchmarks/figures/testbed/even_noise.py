@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
@@ -93,7 +93,11 @@ class _Figure(figure_2.FlippedFigure):
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs of either tuning, which `tuning` names; `noise` says of which kind it is."""
         table = base.by_tuning(self.normalized(tables, f"{self.name}_runs"), tables, self.grid, TUNINGS)
-        return table.assign(noise=[UNEVEN if flip else EVEN for flip in table.flip])
+        return table.assign(noise=[self.marks({"flip": flip})["noise"] for flip in table.flip])
+
+    def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the kind of noise."""
+        return {"noise": UNEVEN if row["flip"] else EVEN}
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
         """Names noise and tuning, too."""

@@ -84,7 +84,11 @@ class _Figure(base.TestbedFigure):
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs; `decay` says by which of the two laws."""
         table = super().table(tables)
-        return table.assign(decay=[CODE if l2 == 1.0 else TEXT for l2 in table.l2])
+        return table.assign(decay=[self.marks({"l2": l2})["decay"] for l2 in table.l2])
+
+    def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the law of weight decay."""
+        return {"decay": CODE if row["l2"] == 1.0 else TEXT}
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
         """Names the decay, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import itertools
 import math
@@ -96,12 +97,28 @@ def _agents_tests(test):
 
 def _place(test, tables):
     """How a figure's panels and differences name what a test looks at, beside the score."""
+    if test.figure == "E":
+        return f", {test.where['noise']} noise, tuned {test.where['tuning']}"
     if "tuning" in test.where:
         return f", tuned {'globally' if test.where['tuning'] == 'global' else test.where['tuning']}"
     if test.figure == "F11":
         sizes = tables.of(registry.figure("F11")).num_members
-        return f", M = {min(sizes) if test.at['num_members'] == 'smallest' else max(sizes)}"
+        ends = {"smallest": min(sizes), "largest": max(sizes)}
+        return f", M = {test.where.get('num_members') or ends[test.at['num_members']]}"
     return ""
+
+
+def _parts(test, figure, tables):
+    """A test of each value of a column as tests of one value, with how the figure names it."""
+    if not test.each:
+        return [(test, _place(test, tables))]
+    column, symbol = figure.by
+    assert column == test.each
+    values = sorted(set(tables.of(figure)[column]))
+    return [
+        (dataclasses.replace(test, each="", where={**test.where, column: value}), symbol.format(value))
+        for value in values
+    ]
 
 
 def _told(tables):
@@ -109,12 +126,17 @@ def _told(tables):
     for claim in CLAIMS:
         for test in _agents_tests(claim.test):
             figure = registry.figure(test.figure)
+            if test.most:
+                continue  # About a part of a figure's rows that it does not tell by itself.
             try:
-                intervals = [effect.interval for effect in test(tables)]
+                parts = [
+                    (place, [effect.interval for effect in one(tables)]) for one, place in _parts(test, figure, tables)
+                ]
             except NoDataError:
                 continue
-            for (score, pair), interval in zip(itertools.product(test.scores, test.pairs), intervals, strict=True):
-                yield claim.id, figure, f"{figure.scores[score]}{_place(test, tables)}", pair, interval
+            for place, intervals in parts:
+                for (score, pair), interval in zip(itertools.product(test.scores, test.pairs), intervals, strict=True):
+                    yield claim.id, figure, f"{figure.scores[score]}{place}", pair, interval
 
 
 @pytest.fixture(scope="module", params=["world", "committed"])
