@@ -215,6 +215,8 @@ def _bars(figure, tables):
 def test_relative_bars_are_one_plus_the_claims_effects(told):
     tables, effects = told
     references = {"F1": "mlp", "F3": "vgg", "F4": "ensemble-n", "F5": "ensemble-n"}
+    if not claim_tests.own_members(tables.of(registry.figure("F3")), "vgg"):
+        references.pop("F3")  # No claim compares with networks that are an ensemble's own members.
     seen = {figure: 0 for figure in references}
     for claim, figure, score, pair, interval in effects:
         if references.get(figure.id) != pair.second:
