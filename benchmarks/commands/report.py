@@ -113,19 +113,18 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
 
 def format_text(results: tuple[judge.Result, ...]) -> str:
     """Returns the table of verdicts, a line per claim, for a terminal."""
-    from benchmarks import stats
     from benchmarks.claims import judge
+    from benchmarks.report.content import SIGNS
 
-    signs = dict(zip(stats.VERDICTS, "✓✗?–", strict=True))
     width = max(len(result.claim.id) for result in results)
     lines = []
     for result in results:
         effect = judge.format_effect(result.effects[0]) if result.effects else result.reason
         more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
         size = f", n = {result.count:,}" if result.count else ""
-        verdict = f"{signs[result.verdict]} {result.verdict}"
-        family = signs[result.adjusted] if result.adjusted else "=" if result.claim.identity else " "
-        reading = f"; alike: {signs[result.reading]}" if result.reading else ""
+        verdict = f"{SIGNS[result.verdict]} {result.verdict}"
+        family = SIGNS[result.adjusted] if result.adjusted else "=" if result.claim.identity else " "
+        reading = f"; alike: {SIGNS[result.reading]}" if result.reading else ""
         told = f"{effect}{more}{size if result.effects else ''}{reading}"
         lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {family}  {told}")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in judge.tally(results).items() if count)

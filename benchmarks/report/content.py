@@ -13,7 +13,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.claims import judge
+from benchmarks import stats
+from benchmarks.claims import judge, sentences
 from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
@@ -23,12 +24,14 @@ from tf_ensembles import machine
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
+SIGNS = {stats.SUPPORTED: "✓", stats.NOT_SUPPORTED: "✗", stats.INCONCLUSIVE: "?", stats.NOT_MEASURED: "–"}
+
 # What the paper wants its readers to take home, and the claims that carry it.
 MESSAGES = {
     "Marginal predictions hardly tell ensembles apart.": ("F1-marginal", "F2-marginal", "F3-marginal", "F4-marginal"),
     "Prior functions make joint predictions much better.": ("F1-p", "F8-p", "F7-depends", "F3-p", "F4-p"),
-    "Bootstrapping adds to that where noise is uneven.": ("T1-conditioning", "F2-bp", "F5-joint", "F6-bp", "F12-bp"),
-    "Where noise is even and priors are tuned, it adds nothing.": ("B4-constant", "F1-bp-tuned", "F4-bp"),
+    "Bootstrapping adds to that where noise is uneven.": ("E-interaction", "F2-bp", "F5-joint", "F6-bp", "F12-bp"),
+    "Where noise is even and priors are tuned, it adds nothing.": ("B4-constant", "E-even", "F1-bp-tuned", "F4-bp"),
 }
 
 
@@ -68,6 +71,19 @@ def collect(folder: str | os.PathLike[str]) -> Report:
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
     return Report(str(tables.folder), results, sections, environment, times, speed)
+
+
+def statements(report: Report) -> TextTable:
+    """Returns the paper statement by statement: the claims that test it, their verdicts, and those as one family."""
+    rows = []
+    for one in sentences.STATEMENTS:
+        found = [result for result in map(report.result, one.claims) if result is not None]
+        raw = " ".join(f"{SIGNS[result.verdict]} {result.claim.id}" for result in found)
+        family = " ".join(
+            "=" if result.claim.identity else SIGNS[result.adjusted] if result.adjusted else "–" for result in found
+        )
+        rows.append([one.where, one.text, raw or f"not testable here: {one.untested}", family])
+    return ["section, figure", "what the paper says", "claims and verdicts", "as one family"], rows
 
 
 def _section(figure: Figure, tables: Tables, results: Sequence[judge.Result], environment: dict[str, str]) -> Section:

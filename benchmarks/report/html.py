@@ -18,14 +18,17 @@ from benchmarks.claims import judge
 from benchmarks.claims.base import Effect, Margin
 from benchmarks.figures import panels
 from benchmarks.figures.base import Setting
-from benchmarks.report import svg
-from benchmarks.report.content import MESSAGES, Report, Section
+from benchmarks.report import content, svg
+from benchmarks.report.content import MESSAGES, SIGNS, Report, Section
 
 _MARKS = {
-    stats.SUPPORTED: ("supported", "✓"),
-    stats.NOT_SUPPORTED: ("not-supported", "✗"),
-    stats.INCONCLUSIVE: ("inconclusive", "?"),
-    stats.NOT_MEASURED: ("not-measured", "–"),
+    verdict: (name, SIGNS[verdict])
+    for verdict, name in (
+        (stats.SUPPORTED, "supported"),
+        (stats.NOT_SUPPORTED, "not-supported"),
+        (stats.INCONCLUSIVE, "inconclusive"),
+        (stats.NOT_MEASURED, "not-measured"),
+    )
 }
 PAPER = "Ensembles for Uncertainty Estimation: Benefits of Prior Functions and Bootstrapping"
 
@@ -102,7 +105,8 @@ def _header(report: Report) -> str:
         '<header><div class="top"><div>'
         "<h1>What held: ensembles, prior functions and bootstrapping</h1></div>"
         '<button type="button" id="theme" class="needs-js" aria-label="Color theme">Theme: auto</button></div>'
-        f'<p class="lead">The paper <cite>{PAPER}</cite> makes {len(report.results)} claims that can be measured. '
+        f'<p class="lead">The paper <cite>{PAPER}</cite> is read as {len(report.results)} claims, '
+        "some of them added to explain others. "
         f"{measured} were measured{made}{size}; each verdict below is computed from tables, with a 95% interval.</p>"
         f'<p class="tally">{badges}</p>{images}'
         '<nav aria-label="Contents"><ul><li><a href="#main">Claims</a></li><li><a href="#figures">Figures</a></li>'
@@ -155,6 +159,20 @@ def _claims(report: Report) -> str:
         '<div class="scroll"><table id="claims-table" class="claims">'
         "<caption>Differences are relative: -50% is half of what it is compared with. Lower KL, NLL and regret are "
         f"better.</caption><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>"
+        f"{_statements(report)}"
+    )
+
+
+def _statements(report: Report) -> str:
+    header, rows = content.statements(report)
+    heads = "".join(f'<th scope="col">{_e(name)}</th>' for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{_e(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    legend = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
+    return (
+        '<section aria-labelledby="statements"><h2 id="statements">The paper, statement by statement</h2>'
+        f'<details><summary>{len(rows)} statements and the claims that test them</summary><div class="scroll"><table>'
+        f"<caption>{_e(legend)}, = an identity</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        "</div></details></section>"
     )
 
 

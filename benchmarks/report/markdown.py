@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchmarks import stats
 from benchmarks.claims import judge
 from benchmarks.claims.base import Effect
 from benchmarks.figures import panels
-from benchmarks.report.content import MESSAGES, Report
-
-_SIGNS = {
-    stats.SUPPORTED: "✓",
-    stats.NOT_SUPPORTED: "✗",
-    stats.INCONCLUSIVE: "?",
-    stats.NOT_MEASURED: "–",
-}
+from benchmarks.report import content
+from benchmarks.report.content import MESSAGES, SIGNS, Report
 
 
 def render(report: Report) -> str:
@@ -29,11 +22,13 @@ def render(report: Report) -> str:
     lines += ["", "## The paper in four sentences", ""]
     for message, ids in MESSAGES.items():
         found = [result for result in map(report.result, ids) if result is not None]
-        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {_SIGNS[one.verdict]}" for one in found))
+        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
     lines += [judge.family(report.results), ""]
     header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
     lines += table(header, [_row(result) for result in report.results])
+    lines += ["", "## The paper, statement by statement", ""]
+    lines += table(*content.statements(report))
     lines += ["", "Margins, by which differences are told to be large or small:", ""]
     margins = dict.fromkeys(result.claim.margin for result in report.results)
     lines += [f"- {escape(margin.reason)}" for margin in margins]
@@ -63,11 +58,11 @@ def render(report: Report) -> str:
 def _row(result: judge.Result) -> list[str]:
     effects = "; ".join(_effect(effect, result) for effect in result.effects) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
-    verdict = f"{_SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
-    verdict += f"; second reading, alike: {_SIGNS[result.reading]} {result.reading}" if result.reading else ""
+    verdict = f"{SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
+    verdict += f"; second reading, alike: {SIGNS[result.reading]} {result.reading}" if result.reading else ""
     family = "identity" if result.claim.identity else "–"
     if result.adjusted:
-        family = f"{_SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}"
+        family = f"{SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}"
     count = f"{result.count:,}" if result.count else "–"
     return [result.claim.id, result.claim.text, effects, count, verdict, family]
 

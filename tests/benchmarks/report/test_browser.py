@@ -75,7 +75,7 @@ def test_a_reader_sorts_and_filters_claims(chromium, page):
         chromium.run("document.getElementById('claims-status').textContent") == f"{left} of {NUM_CLAIMS} claims shown"
     )
     chromium.click("#claims-search")
-    chromium.type("uneven noise bootstrapping")
+    chromium.type("uneven noise bootstrapping adds")
     assert chromium.run(f"{SHOWN}.map(row => row.id)") == ["claim-F2-bp"]
     chromium.run("document.getElementById('claims-search').value = ''")
     choose = "(s => { s.value = 'F6'; s.dispatchEvent(new Event('change')); })"

@@ -192,7 +192,7 @@ def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
     said = judge.family(content.results)
     tested = sum(not claim.identity for claim in CLAIMS)
     assert f"one family of {tested} tests (Holm)" in said
-    assert "checked, not tested: P1, P2." in said
+    assert "checked, not tested: P1, P2, T1-sign, " in said
     markdown = report_markdown.render(content)
     assert said in page.text
     assert said in markdown
