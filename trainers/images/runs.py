@@ -37,7 +37,7 @@ TRAIN = kinds.register("cifar10-member", "trainers.images.runs:train_member")
 EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ensemble")
 
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
-_HOW = ("setting", "setting_since")
+_HOW = ("setting", "setting_since", "unverified_until")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
