@@ -180,6 +180,26 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
+def open_own(path: Path, flags: int = 0) -> int:
+    """Opens a file of ours to read and write it, making it if need be; returns its descriptor.
+
+    A symbolic link in its place raises, so that nobody can have another file overwritten; so does what is no file.
+    """
+    kinds = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | kinds | flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise DamagedError(
+            f"Expected a file of ours. Received: {path}, a symbolic link, which is not followed"
+        ) from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise DamagedError(f"Expected a regular file. Received: {path}, which is none")
+    return file
+
+
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a regular file."""
     with open_regular(path) as file:
@@ -211,11 +231,9 @@ def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
 
 def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
     """Returns the JSON object of a text, without its checksum, and whether it has one: a wrong one raises."""
-    found = _SEAL.search(text, max(0, len(text) - 64))
-    if found is not None and _digest(text[: found.start()]) != found[1]:
-        raise DamagedError("a checksum that does not match")
+    sealed = is_sealed(text)
     content = parse_json(text)
-    if found is not None:
+    if sealed:
         del content[_KEY]
         return content, True
     last = content[next(reversed(content))] if content else None
@@ -223,6 +241,14 @@ def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
     if _KEY in content or (isinstance(last, str) and _HEXADECIMAL.fullmatch(last)):
         raise DamagedError("a damaged checksum")
     return content, False
+
+
+def is_sealed(text: bytes) -> bool:
+    """Whether a JSON object has its checksum where `seal` puts it; a wrong one raises."""
+    found = _SEAL.search(text, max(0, len(text) - 64))
+    if found is not None and _digest(text[: found.start()]) != found[1]:
+        raise DamagedError("a checksum that does not match")
+    return found is not None
 
 
 def parse_json(text: bytes | str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, whatever happens to their writers; damage is told from content."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -230,10 +231,8 @@ def test_damaged_arrays_from_before_checksums_raise_nothing_else(tmp_path):
     np.savez(path, a=np.arange(12.0).reshape(3, 4), step=np.asarray(7))
     for changed in flips(path.read_bytes(), 300):
         path.write_bytes(changed)
-        try:
+        with contextlib.suppress(files.DamagedError):
             assert not files.read_arrays(path)[1]
-        except files.DamagedError:
-            pass
 
 
 def test_only_regular_files_are_read(tmp_path):

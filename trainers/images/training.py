@@ -143,9 +143,7 @@ class Training:
             self._files.begin()
         check_agreement(self.engine.strategy, self._step)
 
-    def _restore(
-        self, files: member_store.MemberFiles, step: int, arrays: member_store.Arrays, verified: bool
-    ) -> None:
+    def _restore(self, files: member_store.MemberFiles, step: int, arrays: member_store.Arrays, verified: bool) -> None:
         if not np.array_equal(arrays["fingerprint"], self._fingerprint):
             raise member_store.MemberError(
                 f"Expected the training data that {files} began with. Received: data with another content. "
