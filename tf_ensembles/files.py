@@ -3,7 +3,7 @@
 `atomic_path` replaces a file or a folder so that a reader finds the old version or the new one at every instant. JSON
 objects and arrays that somebody will trust later carry a checksum of themselves (`seal`, `write_json`, `write_arrays`).
 Reading gives the content and whether it was verified: files from before there were checksums have none. What does not
-match its checksum raises `DamagedError`. Only regular files are read: a pipe in the place of a file would be waited for.
+match its checksum raises `DamagedError`. Only regular files are read: one would wait for a pipe in the place of a file.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def is_sealed(text: bytes) -> bool:
 def parse_json(text: bytes | str) -> dict[str, Any]:
     """Returns the JSON object of a text; whatever else it is raises `DamagedError`."""
     try:
-        content = json.loads(text)
+        content = json.loads(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         start = text[:60] if isinstance(text, str) else text[:60].decode(errors="replace")
         raise DamagedError(f"{start!r}, which is no JSON ({str(error)[:100]})") from None

@@ -1,8 +1,8 @@
 """Where units of a sweep are computed: worker processes on this machine. Ray is in `ray_engine`.
 
 An engine has numbered slots. A slot computes one unit at a time in one process, which it keeps, so what a worker has
-compiled serves its next unit. A process that dies is replaced; its unit is the scheduler's to give out again. No call of
-an engine waits longer than it says, whatever its workers do.
+compiled serves its next unit. A process that dies is replaced; its unit is the scheduler's to give out again. No call
+of an engine waits longer than it says, whatever its workers do.
 """
 
 from __future__ import annotations

@@ -163,6 +163,10 @@ def plan_line(run: sweep_runs.Run) -> bytes:
 def planned_run(line: bytes) -> tuple[sweep_runs.Run, bool]:
     """Returns the run of a line of the plan."""
     fields, verified = files.unseal(line)
+    return _run(fields), verified
+
+
+def _run(fields: Row) -> sweep_runs.Run:
     if sweep_runs.FORMER_KIND in fields:
         fields["kind"] = kinds.current_name(fields.pop(sweep_runs.FORMER_KIND))
     run_hash = fields.pop("hash", None)
@@ -171,7 +175,7 @@ def planned_run(line: bytes) -> tuple[sweep_runs.Run, bool]:
         raise files.DamagedError("no run")
     if not isinstance(run.cost, (int, float)) or not run.cost > 0 or (run_hash or run.hash) != run.hash:
         raise files.DamagedError("no run")
-    return run, verified
+    return run
 
 
 def planned(line: bytes) -> tuple[Planned, bool]:
@@ -179,5 +183,5 @@ def planned(line: bytes) -> tuple[Planned, bool]:
     fields, verified = files.unseal(line)
     if verified:
         return Planned(fields["id"], fields["hash"], fields["group"], fields["cost"]), True
-    run, _ = planned_run(line)
+    run = _run(fields)
     return Planned(run.id, run.hash, run.group, run.cost), False

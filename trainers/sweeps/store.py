@@ -168,6 +168,8 @@ class Store:
             self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._check_private(shared)
             self._lock(holder or {})
+            for name in (RESULTS, FAILURES):
+                os.close(files.open_own(self.folder / name))  # Raises where it is a link, or no file.
             timings = lines.read(self.folder / RESULTS, lines.timing)
             failures = lines.read(self.folder / FAILURES, lines.row, keep=lines.hash_only)
             plan = read_planned(self.folder)
@@ -204,7 +206,7 @@ class Store:
         if mode & 0o002 and not shared:
             raise ValueError(
                 f"Expected a results folder that not everybody can write to. Received: {self.folder}, mode "
-                f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it; --shared-folder (shared=True) takes it as it is"
+                f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it, --shared-folder (shared=True) accepts it"
             )
 
     def _open(self, name: str) -> _Appender:
