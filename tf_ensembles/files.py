@@ -23,9 +23,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
+    import io
+
     from numpy.typing import NDArray
 
 Path = str | os.PathLike[str]
@@ -209,7 +211,7 @@ def read_bytes(path: Path) -> bytes:
 def checksum(path: Path) -> str:
     """Returns size and hash of a regular file."""
     with open_regular(path) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
+        digest = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()[:_DIGITS]
         return f"{os.fstat(file.fileno()).st_size}-{digest}"
 
 

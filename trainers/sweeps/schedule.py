@@ -85,7 +85,7 @@ class Schedule:
         group = self._largest_free()
         if group is None:
             shared = [owned for owned in self._group_of.values() if owned.queue]
-            group = min(shared, key=_Group.sort_key, default=None)
+            group = min(shared, key=_Group.sort_key) if shared else None
         if group is not None:
             group.owners += 1
             self._group_of[slot] = group

@@ -31,7 +31,8 @@ from typing import Any
 from tf_ensembles import files
 from trainers.sweeps import lines
 from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps.lines import Row, Timing
+from trainers.sweeps.lines import Row as Row
+from trainers.sweeps.lines import Timing
 from trainers.sweeps.lines import read_lines as read_lines
 
 PLAN, RESULTS, FAILURES, DAMAGED, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "damaged.jsonl", "lock"

@@ -310,7 +310,8 @@ class _Loop:
                 unit = self._busy.pop(event.slot)
                 if event.death is not None:
                     outcomes += self._after_death(unit, event)
-        good, bad = [], []
+        good: list[sweep_store.Row] = []
+        bad: list[sweep_store.Row] = []
         for outcome in outcomes:
             run = self._run_of[outcome["hash"]]
             (bad if "error" in outcome else good).append(self._sweep.row(run, outcome))
