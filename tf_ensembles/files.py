@@ -306,16 +306,27 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], bool]:
     """Returns the arrays of an .npz file and whether they were verified."""
+    with open_regular(path) as file:
+        verified = _verify_arrays(file, pathlib.Path(path).name)
+        return _load_arrays(file, pathlib.Path(path).name), verified
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of a user's .npz file; whatever else it is raises `DamagedError`."""
+    with open_regular(path) as file:
+        return _load_arrays(file, os.fspath(path))
+
+
+def _load_arrays(file: BinaryIO, name: str) -> dict[str, NDArray[Any]]:
     import numpy as np
 
-    name = pathlib.Path(path).name
-    with open_regular(path) as file:
-        verified = _verify_arrays(file, name)
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                return {key: archive[key] for key in archive.files}, verified
-        except (Exception, MemoryError) as error:  # zipfile, zlib and numpy raise almost anything.
-            raise DamagedError(f"{name}, which cannot be read: {type(error).__name__}: {str(error)[:100]}") from None
+    try:
+        archive = np.load(file, allow_pickle=False)
+        with archive:
+            return {key: archive[key] for key in archive.files}
+    except Exception as error:  # zipfile, zlib and numpy raise almost anything.
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        raise DamagedError(f"Expected an .npz file. Received: {name}, which cannot be read ({reason})") from None
 
 
 def _verify_arrays(file: BinaryIO, name: str) -> bool:
