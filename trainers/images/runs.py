@@ -39,6 +39,7 @@ EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ens
 
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
 _HOW = ("setting", "setting_since", "unverified_until")
+MAX_MEMBERS = 100_000  # of an ensemble: more are a damaged description
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -53,6 +54,8 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         if self.num_members < 1 or self.tau < 1:
             raise ValueError(f"Expected num_members >= 1 and tau >= 1. Received: {self.num_members} and {self.tau}")
+        if self.num_members > MAX_MEMBERS:
+            raise ValueError(f"Expected at most {MAX_MEMBERS:,} members. Received: {self.num_members}")
 
     @property
     def members(self) -> list[MemberConfig]:

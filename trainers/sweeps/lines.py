@@ -98,8 +98,8 @@ def row(line: bytes) -> tuple[Row, bool]:
     """Returns a row as it would be stored today: with its kind, and the hash that follows from it."""
     content, verified = files.unseal(line)
     former = content.get(sweep_runs.FORMER_KIND)
-    if not isinstance(content["hash"], str) or not isinstance(content["id"], str):
-        raise files.DamagedError("no hash or id")
+    if not verified:
+        _check_row(content)
     if former is None:
         return content, verified
     kind, run_hash = kinds.current_name(former), content["hash"]
@@ -107,6 +107,18 @@ def row(line: bytes) -> tuple[Row, bool]:
         run_hash = sweep_runs.hash_of(content["id"], kind, sweep_runs.canonical_json(content["config"]))
     rest = {name: value for name, value in content.items() if name not in ("id", "hash", sweep_runs.FORMER_KIND)}
     return {"id": content["id"], "hash": run_hash, "kind": kind, **rest}, verified
+
+
+def _check_row(content: Row) -> None:
+    """Raises where a row without a checksum cannot be one of ours."""
+    if not isinstance(content["hash"], str) or not isinstance(content["id"], str):
+        raise files.DamagedError("no hash or id")
+    config = content["config"]
+    if not isinstance(config, dict) or any(content.get(name, value) != value for name, value in config.items()):
+        raise files.DamagedError("a configuration that is not that of the row")
+    names = set(content) - set(config) - sweep_runs.RESERVED
+    if not all(content[name] is None or isinstance(content[name], (bool, int, float, str)) for name in names):
+        raise files.DamagedError("a result that is no scalar")
 
 
 def hash_only(content: Row) -> Row:

@@ -207,7 +207,8 @@ class Store:
         if mode & 0o002 and not shared:
             raise ValueError(
                 f"Expected a results folder that not everybody can write to. Received: {self.folder}, mode "
-                f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it, --shared-folder (shared=True) accepts it"
+                f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it, 'sweep run --shared-folder' (shared=True) "
+                "accepts it"
             )
 
     def _open(self, name: str) -> _Appender:
