@@ -145,9 +145,11 @@ def _throughput(timings: Sequence[sweep_lines.Timing], workers: int) -> tuple[fl
     if len(mine) < 2:
         return None, 0.0
     try:
-        # A session's name begins with the time of its start.
-        start = datetime.datetime.fromisoformat(mine[0].session.split()[0])
-        seconds = (datetime.datetime.fromisoformat(max(timing.finished_at for timing in mine)) - start).total_seconds()
+        # A session's name begins with the time of its start. Of many runs the first may be the start: what came before
+        # was planning.
+        start = min(one.finished_at for one in mine) if len(mine) >= 50 else mine[0].session.split()[0]
+        end = max(one.finished_at for one in mine)
+        seconds = (datetime.datetime.fromisoformat(end) - datetime.datetime.fromisoformat(start)).total_seconds()
     except (ValueError, IndexError, TypeError):
         return None, 0.0
     beside = seconds - sum(timing.wall_seconds for timing in mine) / workers
