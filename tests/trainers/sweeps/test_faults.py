@@ -265,6 +265,12 @@ def test_a_status_reads_what_parsing_would(tmp_path):
     for line in data:
         assert lines.timing(line) == (lines.timing_of(lines.row(line)[0]), True)
     assert set(rows_of(tmp_path)) == {run.hash for run in runs}
+    groups = ["", 'a", "batch": "b", "cost": 9.0, "checksum', "plain", "ä"]
+    more = [
+        sweep.make_run(f"b{n}", "m:f", {"group": groups[1]}, group=name, cost=n + 0.5) for n, name in enumerate(groups)
+    ]
+    for run in [*runs, *more]:
+        assert lines.planned(lines.plan_line(run)) == (lines.Planned(run.id, run.hash, run.group, run.cost), True)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +320,8 @@ sys.path.insert(0, {str(ROOT)!r})
 from tests.trainers.sweeps.test_sweep import *
 print(execute({str(tmp_path / "sweep")!r}, squares(2)))
 """
-    result = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "completed=2" in result.stdout, result.stderr
     assert not marker.exists()
