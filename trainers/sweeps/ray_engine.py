@@ -99,7 +99,7 @@ class RayEngine:
         self._actors.clear()
         self._pending.clear()
 
-        if self._pulse.lost:
+        if self._pulse.lost or not self._pulse.answers():
             # Ray would wait a minute for a head that has gone and then end this process; left alone, it crashes it at
             # its end. So the end comes before: code 2, as of all that goes wrong outside of us.
             atexit.unregister(self._ray.shutdown)
@@ -198,16 +198,23 @@ class _Pulse:
         if self._place is None or now - self._asked_at < _PULSE_SECONDS:
             return
         self._asked_at = now
-        try:
-            socket.create_connection(self._place, timeout=1.0).close()
+        if self.answers():
             self._seen_at = time.monotonic()
+        elif now - self._seen_at > _LOST_SECONDS:
+            self.lost = True
+            raise engines.EngineLostError(
+                f"Expected the Ray cluster at {self._address} to stay. Received: its head has not answered for "
+                f"{now - self._seen_at:.0f} s"
+            )
+
+    def answers(self) -> bool:
+        """Whether the head can be reached now; True where its place is not known."""
+        try:
+            if self._place is not None:
+                socket.create_connection(self._place, timeout=1.0).close()
         except OSError:
-            if now - self._seen_at > _LOST_SECONDS:
-                self.lost = True
-                raise engines.EngineLostError(
-                    f"Expected the Ray cluster at {self._address} to stay. Received: its head has not answered for "
-                    f"{now - self._seen_at:.0f} s"
-                ) from None
+            return False
+        return True
 
 
 class _RayWorker:
