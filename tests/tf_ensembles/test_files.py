@@ -152,7 +152,7 @@ def test_two_writers_at_once_get_along(tmp_path, exchange):
     errors = []
 
     def write(content):
-        for _ in range(150):
+        for _ in range(80):
             try:
                 write_folder(path, content)
             except Exception as error:
