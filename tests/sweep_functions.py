@@ -63,3 +63,41 @@ def scaled(config, *, factor, place):
 
 def scaled_batch(configs, *, factor, place):
     return [scaled(config, factor=factor, place=place) for config in configs]
+
+
+def exits(config):
+    """Ends its process without a word where it is told to."""
+    if config.get("exit"):
+        os._exit(7)
+    return {"x2": 2 * config["x"]}
+
+
+def batch_exits(configs):
+    return [exits(config) for config in configs]
+
+
+def large(config):
+    return {"text": "x" * config["size"]}
+
+
+def huge_number(config):
+    return {"number": 10 ** config["digits"]}
+
+
+def leaves_a_child(config):
+    """Starts a process that outlives it and holds all that it held; then ends, or waits."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(120)
+        os._exit(0)
+    pathlib.Path(config["path"]).write_text(str(child))
+    if config["exit"]:
+        os._exit(7)
+    time.sleep(120)
+
+
+def stops_itself(config):
+    """As if somebody had sent the process to sleep."""
+    pathlib.Path(config["path"]).write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import json
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -126,13 +125,16 @@ def _write_ensemble(store: pathlib.Path, name: str, ensemble: EnsembleConfig) ->
             "ensemble"
         )
     content = {"config": ensemble.first.to_dict(), "num_members": ensemble.num_members}
-    with files.atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
+    files.write_json(path, content)
 
 
 def _read_ensemble(store: pathlib.Path, name: str) -> EnsembleConfig:
-    content = json.loads(_ensemble_path(store, name).read_text())
-    return EnsembleConfig(member_config.from_dict(content["config"]), int(content["num_members"]))
+    path = _ensemble_path(store, name)
+    try:
+        content, _ = files.read_json(path)
+        return EnsembleConfig(member_config.from_dict(content["config"]), int(content["num_members"]))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"Expected the description of an ensemble in {path}. Received: {error!r}") from None
 
 
 def _names(store: pathlib.Path) -> list[str]:
@@ -373,11 +375,13 @@ def _status_lines(
     for config, status in statuses:
         epoch = status.steps // ensemble.first.steps_per_epoch
         if status.state is State.PARTIAL:
-            yield f"member {config.member}: {epoch} of {config.epochs} epochs"
+            yield f"member {config.member}: {epoch} of {config.epochs} epochs{status.reason and '; ' + status.reason}"
         elif status.state is State.FAILED:
             yield f"member {config.member}: failed in epoch {epoch + 1}: {status.reason}; --retrain {config.member}"
         elif status.state is State.CORRUPT:
             yield f"member {config.member}: corrupt: {status.reason}"
+    if unverified := [str(config.member) for config, status in statuses if not status.verified]:
+        yield f"unverified, written before results had checksums: member {', '.join(unverified)}"
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pathlib
+import zipfile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +28,25 @@ def run(args: argparse.Namespace) -> None:
     """Loads the model, exports it and says what the export offers."""
     if not args.model.exists():
         raise ValueError(f"Expected a saved ensemble. Received: {args.model}, which does not exist")
+    # Keras says that a file which is no archive was not found, and waits for a pipe.
+    if not args.model.is_file() or not zipfile.is_zipfile(args.model):
+        raise ValueError(
+            f"Expected a file as model.save('NAME.keras') writes it. Received: {args.model}, which is none"
+        )
     import keras
 
     import tf_ensembles as tfe
 
     for module in args.modules:
         importlib.import_module(module)
-    model = keras.saving.load_model(args.model)
+    try:
+        model = keras.saving.load_model(args.model)  # In Keras's safe mode: nothing in the file is executed.
+    except (Exception, MemoryError) as error:
+        reason = str(error).strip().partition("\n")[0][:300]
+        raise ValueError(
+            f"Expected an ensemble saved by model.save('NAME.keras'). Received: {args.model}, which cannot be loaded: "
+            f"{type(error).__name__}: {reason}"
+        ) from error
     path = tfe.export_saved_model(model, args.output)
     print(f"{model.num_members} members, signatures serving_default, members, sample, uncertainty")
     print(f"wrote {path}")

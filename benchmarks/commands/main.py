@@ -31,6 +31,7 @@ COMMANDS = {
 
 # What a user can cause: bad values, missing extras, missing or unwritable files.
 USER_ERRORS = (ValueError, ImportError, OSError)
+_MOST_LETTERS = 1000  # of an error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +63,13 @@ def _unknown(name: str) -> str:
     return f"tf-ensembles: error: unknown command '{name}'. {hint}"
 
 
+def _one_line(error: BaseException) -> str:
+    """Returns what an error says, on one line that fits a screen or two, and without what a terminal would obey."""
+    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 4]} ..."
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit code."""
     parser = _top_parser()
@@ -87,7 +95,12 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return int(module.run(args) or 0)
         except USER_ERRORS as error:
-            print(f"tf-ensembles {top.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"tf-ensembles {top.command}: error: {_one_line(error)}", file=sys.stderr)
+            return 2
+        except Exception as error:  # A damaged file may be the cause of any.
+            name = type(error).__name__
+            text = f"unexpected {name}: {_one_line(error)}. A file may be damaged; --debug shows where it happened"
+            print(f"tf-ensembles {top.command}: error: {text}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print(f"tf-ensembles {top.command}: stopped", file=sys.stderr)

@@ -12,10 +12,10 @@ import threading
 import warnings
 from collections.abc import Iterator
 
-# "I0000 00:00:17...] text" and the lines that TensorFlow's C++ writes before its logging is set up.
+# "I0000 00:00:17...] text", the lines that TensorFlow's C++ writes before its logging is set up, and Ray's.
 _NOISE = re.compile(
     rb"^([IWE]\d{4} [\d:.]+ |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |WARNING: All log messages before absl::"
-    rb"|To enable the following instructions: )"
+    rb"|To enable the following instructions: |\[\d{4}-\d\d-\d\d [\d:,.]+ [IWE] \d+ \d+\] )"
 )
 
 

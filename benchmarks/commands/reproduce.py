@@ -8,6 +8,7 @@ the others.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -215,9 +216,10 @@ def _settings(part: Part, preset: str) -> Any:
 
 def _is_complete(part: Part, preset: str, output: pathlib.Path) -> bool:
     from benchmarks.figures.tables import Tables
+    from tf_ensembles import files
 
     try:
-        kept = json.loads(_marker(part, output).read_text())
+        kept = files.parse_json(files.read_bytes(_marker(part, output)))
         Tables(output).of(part.figures[0])  # What claims read, which may have been deleted since.
     except (OSError, ValueError):
         return False
@@ -240,8 +242,13 @@ def _run_part(part: Part, preset: str, output: pathlib.Path) -> bool:
 
 def _times(output: pathlib.Path) -> dict[str, float]:
     """Seconds of the complete parts, as their last run took; a part that was continued took longer in all."""
-    kept = [json.loads(path.read_text()) for path in sorted((output / _COMPLETE).glob("*.json"))]
-    times = {str(one["name"]): float(one["seconds"]) for one in kept}
+    from tf_ensembles import files
+
+    times: dict[str, float] = {}
+    for path in sorted((output / _COMPLETE).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # Damaged: the part will run again.
+            kept = files.parse_json(files.read_bytes(path))
+            times[str(kept["name"])] = float(kept["seconds"])
     return {**times, "all parts": sum(times.values())}
 
 

@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_engine_arguments(run_parser)
     run_parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
+    run_parser.add_argument(
+        "--shared-folder", action="store_true", help="accept a results folder that every user can write to"
+    )
     run_parser.add_argument("--dry-run", action="store_true", help="list the runs and compute nothing")
     run_parser.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="start no more runs after this long; continue another time"
@@ -83,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
     context = places.context(args.store, args.data_dir)
     deadline = float("inf") if args.time_limit is None else time.monotonic() + args.time_limit
     options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
+    options["shared"] = args.shared_folder
     codes = []
     for folder, group in itertools.groupby(plans, key=lambda plan: _folder(plan.figure, args)):
         if args.dry_run:

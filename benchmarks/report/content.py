@@ -19,7 +19,7 @@ from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
 from benchmarks.figures.tables import Tables
-from tf_ensembles import machine
+from tf_ensembles import files, machine
 
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
@@ -143,6 +143,6 @@ def _read_speed(folder: pathlib.Path) -> TextTable | None:
 
 def _read_json(path: pathlib.Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json.loads(files.read_bytes(path).decode())
+    except (OSError, ValueError, RecursionError):
         return None

@@ -1,6 +1,6 @@
 """How much sweeps cost: overhead per trivial run, time of status and of a resume's scan, and the gain of a second core.
 
-    python -m benchmarks.speed.sweep overhead [--engine ray] [--runs 10000]
+    python -m benchmarks.speed.sweep overhead [--engine ray] [--runs 10000] [--groups 1000]
     python -m benchmarks.speed.sweep scaling
 
 Overhead is wall time times workers per run that computes nothing, start of the workers included: what a sweep adds to
@@ -29,9 +29,12 @@ def compute_nothing(config: dict[str, Any]) -> dict[str, float]:
     return {"value": float(config["seed"])}
 
 
-def measure_overhead(num_runs: int, engine: str, workers: int) -> dict[str, float]:
+def measure_overhead(num_runs: int, engine: str, workers: int, groups: int = 1) -> dict[str, float]:
     """Returns milliseconds per trivial run, and seconds of a resume's scan and of the status."""
-    runs = [sweep.make_run(f"nothing/seed{seed}", NOTHING, {"seed": seed}) for seed in range(num_runs)]
+    runs = [
+        sweep.make_run(f"nothing/seed{seed}", NOTHING, {"seed": seed}, group=f"group{seed % groups}")
+        for seed in range(num_runs)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         with sweep.Sweep(folder, engine=engine, num_workers=workers) as one:
@@ -84,13 +87,14 @@ def main() -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, help="default: 10000 trivial runs, 16 testbed runs")
+    parser.add_argument("--groups", type=int, default=1, help="of the trivial runs (default 1)")
     parser.add_argument("--repeats", type=int, default=2, help="of scaling (default 2)")
     args = parser.parse_args()
     if args.what == "status":
         print(sweep_progress.format_status(sweep_progress.read_status(args.folder)))
     elif args.what == "overhead":
-        measured = measure_overhead(args.runs or 10_000, args.engine, args.workers)
-        print(f"{args.runs or 10_000} trivial runs, {args.engine} engine, {args.workers} workers")
+        measured = measure_overhead(args.runs or 10_000, args.engine, args.workers, args.groups)
+        print(f"{args.runs or 10_000} trivial runs, {args.groups} groups, {args.engine} engine, {args.workers} workers")
         for name, value in measured.items():
             print(f"  {name:<17} {value:.3f}")
     else:

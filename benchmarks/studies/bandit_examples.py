@@ -162,7 +162,8 @@ def main() -> None:
     with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
 
         def found(runs: list[Any]) -> list[dict[str, Any]]:
-            return [my_sweep.store.rows[one.hash] for one in runs if one.hash in my_sweep.store.rows]
+            rows = my_sweep.store.rows
+            return [rows[one.hash] for one in runs if one.hash in rows]
 
         grids = {pair: make_runs(*pair, args.steps, tuning, EXPLORATION[pair[1]][1]) for pair in pairs}
         my_sweep.execute([one for runs in grids.values() for one in runs])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import files
 from trainers.images import cifar10
 from trainers.images import config as member_config
 from trainers.images import store as member_store
@@ -37,7 +38,8 @@ TRAIN = kinds.register("cifar10-member", "trainers.images.runs:train_member")
 EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ensemble")
 
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
-_HOW = ("setting", "setting_since")
+_HOW = ("setting", "setting_since", "unverified_until")
+MAX_MEMBERS = 100_000  # of an ensemble: more are a damaged description
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -52,6 +54,8 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         if self.num_members < 1 or self.tau < 1:
             raise ValueError(f"Expected num_members >= 1 and tau >= 1. Received: {self.num_members} and {self.tau}")
+        if self.num_members > MAX_MEMBERS:
+            raise ValueError(f"Expected at most {MAX_MEMBERS:,} members. Received: {self.num_members}")
 
     @property
     def members(self) -> list[MemberConfig]:
@@ -116,22 +120,22 @@ def score_members(configs: Sequence[MemberConfig], tau: int, store: str | os.Pat
     """
     from tf_ensembles.metrics import by_size
 
-    files = [member_store.MemberFiles(store, config) for config in configs]
-    missing = [str(one.config.member) for one in files if one.status().state is not member_store.State.FINISHED]
+    members = [member_store.MemberFiles(store, config) for config in configs]
+    missing = [str(one.config.member) for one in members if one.status().state is not member_store.State.FINISHED]
     if missing:
         raise ValueError(
-            f"Expected finished members in {store}. Received: {len(missing)} of {len(files)} that are not: member "
+            f"Expected finished members in {store}. Received: {len(missing)} of {len(members)} that are not: member "
             f"{', '.join(missing[:10])}{', ...' if len(missing) > 10 else ''}"
         )
-    labels = files[0].predictions()[1]
+    labels = members[0].predictions()[1]
 
     def logits() -> Iterator[NDArray[np.float32]]:
-        for one in files:
+        for one in members:
             own, own_labels = one.predictions()
             if not np.array_equal(own_labels, labels):
                 raise ValueError(
                     f"Expected members with the same test labels. Received: {one}, whose labels are not those of "
-                    f"{files[0]}"
+                    f"{members[0]}"
                 )
             yield own
 
@@ -183,14 +187,14 @@ def _load(name: str, data: str | None) -> Splits:
 
 def arrays_name(path: str) -> str:
     """Returns the `data` field of members that are trained on a user's arrays: their content decides it."""
-    with np.load(path) as file:
-        if missing := sorted(set(_ARRAYS) - set(file.files)):
-            raise ValueError(f"Expected {', '.join(_ARRAYS)} in {path}. Received: no {', '.join(missing)}")
-        digest = hashlib.sha256()
-        for name in _ARRAYS:
-            array = np.ascontiguousarray(file[name])
-            digest.update(repr((name, array.shape, array.dtype.str)).encode())
-            digest.update(array.data)
+    arrays = files.load_arrays(path)
+    if missing := sorted(set(_ARRAYS) - set(arrays)):
+        raise ValueError(f"Expected {', '.join(_ARRAYS)} in {path}. Received: no {', '.join(missing)}")
+    digest = hashlib.sha256()
+    for name in _ARRAYS:
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(repr((name, array.shape, array.dtype.str)).encode())
+        digest.update(array.data)
     return f"arrays-{digest.hexdigest()[:16]}"
 
 
@@ -202,8 +206,8 @@ def _load_arrays(name: str, path: str | None) -> Splits:
         raise ValueError(f"Expected the .npz file of {name} as data. Received: {path}")
     if (found := arrays_name(path)) != name:
         raise ValueError(f"Expected the arrays named {name}. Received: {path}, which holds {found}")
-    with np.load(path) as file:
-        x_train, y_train, x_test, y_test = (file[part] for part in _ARRAYS)
+    arrays = files.load_arrays(path)
+    x_train, y_train, x_test, y_test = (arrays[part] for part in _ARRAYS)
     classes = int(max(y_train.max(), y_test.max())) + 1
     train = image_data.make_data(x_train, y_train, classes)
     # In an order of its own: a joint likelihood of neighbors must not meet a sorted test set.

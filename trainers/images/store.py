@@ -7,8 +7,9 @@
                   result.json       written last: the member is finished, with checksums of the two files above
                   failure.json      why its training was given up
 
-Every file appears whole or not at all, so a process may be killed anywhere. Importing this module imports no
-TensorFlow.
+Every file appears whole or not at all, so a process may be killed anywhere. All but config.json, which is its folder's
+name spelled out, carry a checksum (`tf_ensembles.files`). Files from before there were checksums are read as well, and
+said to be unverified. Importing this module imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import contextlib
 import dataclasses
 import enum
 import fcntl
-import hashlib
 import json
+import logging
 import os
 import pathlib
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,10 @@ from trainers.images.config import MemberConfig
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
 WEIGHTS, RESULT, FAILURE, LOCK = "weights.npz", "result.json", "failure.json", "lock"
 
-# What reading a damaged file may raise.
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile)
+# What using a damaged file may raise.
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
+
+_log = logging.getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -62,6 +64,15 @@ class Status:
     state: State
     steps: int = 0
     reason: str = ""
+    verified: bool = True  # False: rests on files from before there were checksums
+
+
+class Checkpoint(NamedTuple):
+    """How far a training is."""
+
+    step: int
+    arrays: Arrays
+    verified: bool  # False: from before there were checksums
 
 
 class MemberFiles:
@@ -78,7 +89,7 @@ class MemberFiles:
     def locked(self) -> Iterator[None]:
         """Waits for its turn: one process trains a member at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -88,25 +99,30 @@ class MemberFiles:
     def begin(self) -> None:
         """Writes what the member is."""
         if not (self.folder / CONFIG).exists():
-            _write_json(self.folder / CONFIG, self.config.to_dict())
+            with files.atomic_path(self.folder / CONFIG) as temporary:
+                temporary.write_text(json.dumps(self.config.to_dict(), indent=1) + "\n")
 
     # Training under way.
 
     def save_checkpoint(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Writes how far the training is."""
-        _write_arrays(self.folder / CHECKPOINT, {"step": np.asarray(step), **arrays})
+        _clean(self.folder / CHECKPOINT)
+        files.write_arrays(self.folder / CHECKPOINT, {"step": np.asarray(step), **arrays})
 
-    def load_checkpoint(self) -> tuple[int, Arrays] | None:
-        """Returns the steps made and the arrays saved then; None where there is no checkpoint that can be read."""
+    def load_checkpoint(self) -> Checkpoint | None:
+        """Returns how far the training is; None where there is no checkpoint, or a damaged one, which is told."""
         try:
-            arrays = _read_arrays(self.folder / CHECKPOINT)
-            return int(arrays.pop("step")), arrays
-        except _DAMAGE:
+            arrays, verified = files.read_arrays(self.folder / CHECKPOINT)
+            return Checkpoint(int(arrays.pop("step")), arrays, verified)
+        except FileNotFoundError:
+            return None
+        except _DAMAGE as error:
+            _log.warning("%s: its checkpoint is damaged, so its training begins anew: %s", self, error)
             return None
 
     def fail(self, step: int, reason: str) -> None:
         """Gives the training up, which only `reset` takes back."""
-        _write_json(self.folder / FAILURE, {"steps": step, "reason": reason})
+        files.write_json(self.folder / FAILURE, {"steps": step, "reason": reason})
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
     def finish(
@@ -124,12 +140,14 @@ class MemberFiles:
             labels: of the test set, `[examples]`.
             weights: the member's variables and its prior's; None where they are not to be kept.
         """
-        _write_arrays(self.folder / PREDICTIONS, {"logits": logits, "labels": labels})
-        checksums = {PREDICTIONS: _checksum(self.folder / PREDICTIONS)}
-        if weights is not None:
-            _write_arrays(self.folder / WEIGHTS, weights)
-            checksums[WEIGHTS] = _checksum(self.folder / WEIGHTS)
-        _write_json(self.folder / RESULT, {**result, "checksums": checksums})
+        contents = {PREDICTIONS: {"logits": logits, "labels": labels}}
+        contents |= {} if weights is None else {WEIGHTS: dict(weights)}
+        checksums = {}
+        for name, arrays in contents.items():
+            _clean(self.folder / name)
+            files.write_arrays(self.folder / name, arrays)
+            checksums[name] = files.checksum(self.folder / name)
+        files.write_json(self.folder / RESULT, {**result, "checksums": checksums})
         for name in (CHECKPOINT, FAILURE):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -142,16 +160,26 @@ class MemberFiles:
 
     def result(self) -> dict[str, Any] | None:
         """Returns the scalars of a finished member, or None. A result that cannot be read raises."""
+        found = self._result()
+        if found is None:
+            return None
+        return {name: value for name, value in found[0].items() if name != "checksums"}
+
+    def _result(self) -> tuple[dict[str, Any], bool] | None:
+        """The content of the result, checked, and whether it was verified."""
         path = self.folder / RESULT
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         try:
-            result = dict(json.loads(path.read_text()))
+            result, verified = files.read_json(path)
+            if unknown := set(result["checksums"]) - {PREDICTIONS, WEIGHTS}:
+                raise ValueError(f"checksums of {', '.join(sorted(map(str, unknown)))}")
+            if type(result["steps"]) is not int:
+                raise ValueError(f"{result['steps']!r} steps")
             self._check_size(PREDICTIONS, result["checksums"][PREDICTIONS])
         except _DAMAGE as error:
             raise self._corrupt(error) from None
-        del result["checksums"]
-        return result
+        return result, verified
 
     def predictions(self) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Returns test logits `[examples, classes]` and labels `[examples]` of a finished member, verified."""
@@ -163,19 +191,21 @@ class MemberFiles:
         return self._verified(WEIGHTS)
 
     def _verified(self, name: str) -> Arrays:
-        if not (self.folder / RESULT).exists():
+        found = self._result()
+        if found is None:
             raise MemberError(f"Expected {self} to be finished. Received: {self.status().state.value} in {self.folder}")
+        expected = found[0]["checksums"].get(name)
+        if expected is None:
+            raise MemberError(f"Expected {self} to have kept {name}. Received: a member trained without keeping it")
         try:
-            expected = json.loads((self.folder / RESULT).read_text())["checksums"].get(name)
-            if expected is None:
-                raise MemberError(f"Expected {self} to have kept {name}. Received: a member trained without keeping it")
-            if _checksum(self.folder / name) != expected:
-                raise ValueError(f"{name} is not what was written")
-            return _read_arrays(self.folder / name)
-        except MemberError:
-            raise
+            self._check(name, expected)
+            return files.read_arrays(self.folder / name)[0]
         except _DAMAGE as error:
             raise self._corrupt(error) from None
+
+    def _check(self, name: str, expected: str) -> None:
+        if files.checksum(self.folder / name) != expected:
+            raise ValueError(f"{name} is not what was written")
 
     def _check_size(self, name: str, expected: str) -> None:
         size = (self.folder / name).stat().st_size
@@ -192,30 +222,48 @@ class MemberFiles:
         """Returns how far the member is.
 
         Args:
-            verify: whether to read the files of a finished member and compare their checksums.
+            verify: whether to read the files of a finished member, its weights as well, and compare their checksums.
         """
-        if (self.folder / RESULT).exists():
-            try:
-                result = self.result()
-                assert result is not None
+        try:
+            found = self._result()
+            if found is not None:
+                result, verified = found
                 if verify:
-                    self.predictions()
-                return Status(State.FINISHED, int(result["steps"]))
-            except MemberError as error:
-                return Status(State.CORRUPT, reason=str(error))
-        if (self.folder / FAILURE).exists():
+                    self._compare(result["checksums"])
+                verified = verified and not result.get("unverified_until")
+                return Status(State.FINISHED, result["steps"], verified=verified)
+        except MemberError as error:
+            return Status(State.CORRUPT, reason=str(error))
+        if os.path.lexists(self.folder / FAILURE):
             try:
-                failure = json.loads((self.folder / FAILURE).read_text())
-                return Status(State.FAILED, int(failure["steps"]), str(failure["reason"]))
+                failure, verified = files.read_json(self.folder / FAILURE)
+                return Status(State.FAILED, int(failure["steps"]), str(failure["reason"]), verified)
             except _DAMAGE as error:
                 return Status(State.FAILED, reason=f"unknown: {error}")
         if not (self.folder / CONFIG).exists():
             return Status(State.ABSENT)
+        return self._partial(verify)
+
+    def _compare(self, checksums: Mapping[str, str]) -> None:
+        for name, expected in checksums.items():
+            try:
+                self._check(name, expected)
+            except _DAMAGE as error:
+                raise self._corrupt(error) from None
+
+    def _partial(self, verify: bool) -> Status:
+        """How far a training under way is: a quick look reads one number of the checkpoint only."""
+        path = self.folder / CHECKPOINT
         try:
-            with np.load(self.folder / CHECKPOINT) as file:
-                return Status(State.PARTIAL, int(file["step"]))
-        except _DAMAGE:
+            if verify:
+                arrays, verified = files.read_arrays(path)
+                return Status(State.PARTIAL, int(arrays["step"]), verified=verified)
+            with files.open_regular(path) as file, np.load(file) as archive:
+                return Status(State.PARTIAL, int(archive["step"]))
+        except FileNotFoundError:
             return Status(State.PARTIAL)
+        except Exception as error:  # zipfile, zlib and numpy raise almost anything.
+            return Status(State.PARTIAL, reason=f"its checkpoint is damaged, so it will begin anew: {error}")
 
 
 def pack(values: Sequence[NDArray[Any]], prefix: str) -> Arrays:
@@ -229,30 +277,8 @@ def unpack(arrays: Mapping[str, NDArray[Any]], prefix: str) -> list[NDArray[Any]
     return [arrays[f"{prefix}{index}"] for index in range(count)]
 
 
-def _checksum(path: pathlib.Path) -> str:
-    """Size and hash of a file."""
-    with path.open("rb") as file:
-        return f"{path.stat().st_size}-{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
-
-
-def _read_arrays(path: pathlib.Path) -> Arrays:
-    with np.load(path) as file:  # The archive has a checksum for every array.
-        return {name: file[name] for name in file.files}
-
-
-def _write_arrays(path: pathlib.Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    with _replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def _write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
-    with _replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
-
-
-@contextlib.contextmanager
-def _replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    for left_over in path.parent.glob(f".{path.name}.*"):  # Of a process that was killed while it wrote.
-        shutil.rmtree(left_over, ignore_errors=True)
-    with files.atomic_path(path) as temporary:
-        yield temporary
+def _clean(path: pathlib.Path) -> None:
+    """Removes what writers of former releases left when they were killed; `files` removes what today's leave."""
+    for left_over in path.parent.glob(f".{path.name}.*"):
+        if left_over.is_dir() and not left_over.name.endswith(".tfe-new"):
+            shutil.rmtree(left_over, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""Where units of a sweep are computed: worker processes on this machine, or Ray.
+"""Where units of a sweep are computed: worker processes on this machine. Ray is in `ray_engine`.
 
 An engine has numbered slots. A slot computes one unit at a time in one process, which it keeps, so what a worker has
-compiled serves its next unit. A process that dies is replaced; its unit is the scheduler's to give out again.
+compiled serves its next unit. A process that dies is replaced; its unit is the scheduler's to give out again. No call
+of an engine waits longer than it says, whatever its workers do.
 """
 
 from __future__ import annotations
@@ -9,30 +10,40 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from multiprocessing import connection
 from typing import IO, Any, Protocol
 
 from tf_ensembles import machine
 from trainers import onednn
+from trainers.sweeps import channel
 from trainers.sweeps import worker as sweep_worker
 
 # How much of a dead worker's last words to keep.
-_LAST_WORDS = 2000
+LAST_WORDS = 2000
+# Seconds that a process has to end after it was killed, or after it has closed its connection.
+_END_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What came back from a slot: the outcomes of its unit, or why its process died."""
+    """What came back from a slot: outcomes of its unit, or why its process died."""
 
     slot: int
     outcomes: tuple[sweep_worker.Outcome, ...] = ()
     death: str | None = None
+    more: bool = False  # the unit goes on: other outcomes of it will come
+    running: str | None = None  # of a death: the hash of the run that was being computed, where that is known
+
+
+class EngineLostError(ConnectionError):
+    """What computes has gone as a whole, and does not come back by itself."""
 
 
 class Engine(Protocol):
@@ -60,8 +71,13 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def import_path() -> str:
+    """What workers may import from: this process's own paths, absolute, and nothing else."""
+    return os.pathsep.join(dict.fromkeys(os.path.abspath(path) for path in sys.path))
+
+
 class _Worker:
-    """One worker process and the connection to it."""
+    """One worker process, with a process group of its own, and the connection to it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -69,36 +85,72 @@ class _Worker:
             **os.environ,
             **sweep_worker.THREAD_VARIABLES,
             **onednn.variables(),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": import_path(),
         }
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker.
-        # Not multiprocessing: its children import the main module again, whatever that is.
-        command = [sys.executable, "-m", "trainers.sweeps.worker", str(theirs.fileno()), str(os.getpid())]
+        self._progress: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._hashes: list[str] = []
+        passed = [theirs.fileno(), self._progress.fileno()]
+        # Not multiprocessing: its children import the main module again, whatever that is. -P: nothing is imported
+        # from the current directory that this process would not import from there.
+        command = [sys.executable, "-P", "-m", "trainers.sweeps.worker", *map(str, passed), str(os.getpid())]
         with _signals_held():
             self.process = subprocess.Popen(
                 command,
                 env=environment,
-                pass_fds=[theirs.fileno()],
+                pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
+                process_group=0,
             )
         theirs.close()
-        self.connection = connection.Connection(ours.detach())
+        self.channel = channel.Channel(ours)
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._hashes = [run_hash for run_hash, _ in message["runs"]]
+        os.pwrite(self._progress.fileno(), sweep_worker.PROGRESS.pack(sweep_worker.NO_RUN), 0)
+        self.channel.send(message)
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. It is not collected yet, so its group is still its own."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self.process.returncode is not None or os.waitid(os.P_PID, self.process.pid, options) is not None
+
+    def running(self) -> str | None:
+        """The hash of the run that was begun last."""
+        data = os.pread(self._progress.fileno(), sweep_worker.PROGRESS.size, 0)
+        index = sweep_worker.PROGRESS.unpack(data)[0] if len(data) == sweep_worker.PROGRESS.size else -1
+        return self._hashes[index] if 0 <= index < len(self._hashes) else None
 
     def last_words(self) -> str:
-        code = self.process.wait()
-        reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        """Why the process has ended, or will now."""
+        deadline = time.monotonic() + _END_SECONDS
+        while not self.has_ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        code = self._kill()
+        reason = "it cannot be ended"
+        if code is not None:
+            reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LAST_WORDS))
+        self._log.seek(max(0, size - LAST_WORDS))
         words = self._log.read().decode(errors="replace").strip()
         return f"{reason}\n{words}".strip()
 
+    def _kill(self) -> int | None:
+        """Kills the process and all that it has started, and returns its exit code."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(_END_SECONDS)
+        return self.process.returncode
+
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
+        self._kill()
+        self.channel.close()
         self._log.close()
+        self._progress.close()
 
 
 class LocalEngine:
@@ -106,29 +158,46 @@ class LocalEngine:
 
     def __init__(self, num_workers: int | None = None):
         """Prepares as many workers as there are usable cores, or as given; they start with their first units."""
-        self.num_slots = _check_workers(num_workers) or machine.usable_cores()
+        self.num_slots = check_workers(num_workers) or machine.usable_cores()
         self._workers: dict[int, _Worker] = {}
 
     def submit(self, slot: int, message: dict[str, Any]) -> None:
         """Gives a unit to a free slot."""
         worker = self._workers.get(slot) or self._workers.setdefault(slot, _Worker())
-        # A worker that has just died is noticed when its answer is waited for.
-        with contextlib.suppress(BrokenPipeError, ConnectionError):
-            worker.connection.send(message)
+        worker.send(message)
 
     def wait(self, timeout: float) -> list[Event]:
         """Returns what came back, after at most `timeout` seconds of waiting for anything."""
-        slots = {worker.connection: slot for slot, worker in self._workers.items()}
-        events = []
-        for ready in connection.wait(list(slots), timeout):
-            slot = slots[ready]  # type: ignore[index]
-            worker = self._workers[slot]
-            try:
-                events.append(Event(slot, tuple(worker.connection.recv())))
-            except (EOFError, ConnectionError):
-                events.append(Event(slot, death=worker.last_words()))
-                self._workers.pop(slot).end()
-        return events
+        deadline = time.monotonic() + timeout
+        while True:
+            self._poll(max(0.0, deadline - time.monotonic()))
+            events = [event for slot in list(self._workers) for event in self._events(slot)]
+            if events or time.monotonic() >= deadline:
+                return events
+
+    def _poll(self, timeout: float) -> None:
+        """Waits until something can be received or sent."""
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers.values():
+                sending = selectors.EVENT_WRITE if worker.channel.is_sending else 0
+                selector.register(worker.channel, selectors.EVENT_READ | sending)
+            if self._workers:
+                selector.select(timeout)
+            else:
+                time.sleep(timeout)
+
+    def _events(self, slot: int) -> Iterator[Event]:
+        worker = self._workers[slot]
+        worker.channel.flush()
+        # Not the connection alone: a process that the worker has started may hold it open.
+        ended = worker.has_ended()
+        messages, is_open = worker.channel.receive()
+        for finished, outcomes in messages:
+            yield Event(slot, tuple(outcomes), more=not finished)
+        if ended or not is_open:
+            self._workers.pop(slot)
+            yield Event(slot, death=worker.last_words(), running=worker.running())
+            worker.end()
 
     def close(self) -> None:
         """Ends all workers, busy or not."""
@@ -136,90 +205,8 @@ class LocalEngine:
             self._workers.popitem()[1].end()
 
 
-class RayEngine:
-    """Ray actors of one CPU each: on a Ray of our own, bound to loopback, or on a running cluster."""
-
-    def __init__(self, num_workers: int | None = None, address: str | None = None):
-        """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process."""
-        _check_workers(num_workers)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if address is None:
-            # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
-            # the variable when it is imported.
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        try:
-            import ray
-        except ImportError:
-            raise ImportError("The ray engine needs Ray: pip install 'tf-ensembles[ray]'") from None
-        self._ray = ray
-        variables = {**sweep_worker.THREAD_VARIABLES, **onednn.variables()}
-        if address is None:
-            # Workers of our own Ray see what this process sees; a cluster has its own installation.
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-            ray.init(
-                num_cpus=num_workers or machine.usable_cores(),
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-            self._check_loopback()
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        self.num_slots = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # Nothing is retried by Ray itself: the scheduler counts the deaths of a unit, for every engine alike.
-        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
-        self._actor_class = ray.remote(**options)(_RayWorker)
-        self._actors: dict[int, Any] = {}
-        self._pending: dict[Any, int] = {}
-
-    def _check_loopback(self) -> None:
-        addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
-        if addresses != {"127.0.0.1"}:
-            self._ray.shutdown()
-            raise ImportError(
-                f"Expected our Ray to listen on 127.0.0.1 only. Received: {', '.join(addresses)}, because ray was "
-                "imported before with clusters on. Set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before importing it."
-            )
-
-    def submit(self, slot: int, message: dict[str, Any]) -> None:
-        """Gives a unit to a free slot."""
-        actor = self._actors.get(slot) or self._actors.setdefault(slot, self._actor_class.remote())
-        self._pending[actor.compute.remote(message)] = slot
-
-    def wait(self, timeout: float) -> list[Event]:
-        """Returns what came back, after at most `timeout` seconds of waiting for anything."""
-        refs = list(self._pending)
-        if not refs:
-            return []
-        ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
-        events = []
-        for ref in ready:
-            slot = self._pending.pop(ref)
-            try:
-                events.append(Event(slot, tuple(self._ray.get(ref))))
-            except self._ray.exceptions.RayError as error:
-                events.append(Event(slot, death=str(error)[-_LAST_WORDS:]))
-                self._ray.kill(self._actors.pop(slot))
-        return events
-
-    def close(self) -> None:
-        """Ends all workers, busy or not, and a Ray that we started."""
-        for actor in self._actors.values():
-            self._ray.kill(actor)
-        self._actors.clear()
-        self._pending.clear()
-        self._ray.shutdown()
-
-
-class _RayWorker:
-    """A process of Ray that computes units."""
-
-    def compute(self, message: dict[str, Any]) -> list[sweep_worker.Outcome]:
-        return sweep_worker.compute(message)
-
-
-def _check_workers(num_workers: int | None) -> int | None:
+def check_workers(num_workers: int | None) -> int | None:
+    """Returns a number of workers; None where it is not given."""
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"Expected at least one worker. Received: {num_workers}")
     return num_workers

@@ -7,10 +7,10 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from trainers.sweeps import runs as sweep_runs
+from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import store as sweep_store
 
 
@@ -24,6 +24,8 @@ class Status:
     runs_per_second: float | None  # of the session that is running, or of the last one
     seconds_left: float | None  # None: nothing was measured yet
     holder: Mapping[str, Any] | None  # who is running it; None: nobody
+    damaged: int = 0  # lines of the folder that are not what was written
+    unverified: int = 0  # completed runs whose rows are from before there were checksums
 
     @property
     def left(self) -> int:
@@ -31,65 +33,127 @@ class Status:
         return self.total - self.done - self.failed
 
 
-def seconds_left(
-    runs: Iterable[sweep_runs.Run], rows: Mapping[str, Mapping[str, Any]], skip: set[str], num_workers: int
-) -> float | None:
-    """Estimates the time of the missing runs from the measured time of the others, per group where it has any.
+class _Run(Protocol):
+    """What an estimate needs of a run."""
+
+    @property
+    def hash(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def cost(self) -> float: ...
+
+
+class Estimate:
+    """The time of the missing runs, from the measured time of the others, per group where it has any.
 
     Runs that had to start up first count only in a group that has no warm ones.
+    """
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[str | None, bool], list[float]] = {}  # seconds and cost, by group and whether warm
+        self._missing: dict[str, float] = {}  # cost by group
+        self.num_missing = 0
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the time of some run is known that did not have to start up first."""
+        return (None, True) in self._spent
+
+    def want(self, run: _Run) -> None:
+        """Adds a run that is to be computed."""
+        self._missing[run.group] = self._missing.get(run.group, 0.0) + run.cost
+        self.num_missing += 1
+
+    def give_up(self, run: _Run) -> None:
+        """Takes a run away that was wanted."""
+        self._missing[run.group] = max(0.0, self._missing.get(run.group, 0.0) - run.cost)
+        self.num_missing -= 1
+
+    def learn(self, run: _Run, seconds: float, warm: bool) -> None:
+        """Adds the time of a completed run."""
+        for group in (None, run.group):
+            entry = self._spent.setdefault((group, warm), [0.0, 0.0])
+            entry[0] += seconds
+            entry[1] += run.cost
+
+    def seconds_left(self, num_workers: int, overhead: float = 0.0) -> float | None:
+        """Returns the time that is left; None where no time is known.
+
+        Args:
+            num_workers: how many run at a time.
+            overhead: wall seconds that each run costs beside its own.
+        """
+        if self.num_missing <= 0:
+            return 0.0
+        if not self._spent:
+            return None
+        total = 0.0
+        for group, cost in self._missing.items():
+            order = ((group, True), (None, True), (group, False), (None, False))
+            seconds, measured = next(self._spent[kind] for kind in order if kind in self._spent)
+            total += cost * seconds / measured
+        return total / num_workers + self.num_missing * overhead
+
+
+def make_estimate(runs: Iterable[_Run], timings: Mapping[str, sweep_lines.Timing], skip: Container[str]) -> Estimate:
+    """Returns an estimate of the runs that are neither completed nor skipped.
 
     Args:
         runs: the plan.
-        rows: completed rows by hash.
+        timings: of completed runs, by hash.
         skip: hashes of runs that will not be computed.
-        num_workers: how many run at a time.
     """
-    spent: dict[tuple[str, bool], list[float]] = {}  # seconds and cost, by group and whether warm; group "": all
-    missing: dict[str, float] = {}
+    estimate = Estimate()
     for run in runs:
-        key = run.hash
-        if key in rows:
-            warm = bool(rows[key].get("warm", True))
-            for group in ("", f"group {run.group}"):
-                entry = spent.setdefault((group, warm), [0.0, 0.0])
-                entry[0] += rows[key]["wall_seconds"]
-                entry[1] += run.cost
-        elif key not in skip:
-            missing[f"group {run.group}"] = missing.get(f"group {run.group}", 0.0) + run.cost
-    if not missing:
-        return 0.0
-    if not spent:
-        return None
-    total = 0.0
-    for group, cost in missing.items():
-        order = ((group, True), ("", True), (group, False), ("", False))
-        seconds, measured = next(spent[kind] for kind in order if kind in spent)
-        total += cost * seconds / measured
-    return total / num_workers
+        timing = timings.get(run.hash)
+        if timing is not None:
+            estimate.learn(run, timing.wall_seconds, timing.warm)
+        elif run.hash not in skip:
+            estimate.want(run)
+    return estimate
 
 
 def read_status(folder: str | os.PathLike[str]) -> Status:
     """Reads how far the sweep of a folder is, also while another process runs it."""
-    runs = sweep_store.read_plan(folder)
-    if not runs:
+    plan = sweep_store.read_planned(folder)
+    if not plan.found:
         raise ValueError(f"Expected the results folder of a sweep. Received: {os.fspath(folder)}")
-    rows = {row["hash"]: row for row in sweep_store.read_results(folder)}
-    hashes = {run.hash for run in runs}
-    failed = ({row["hash"] for row in sweep_store.read_failures(folder)} & hashes) - set(rows)
+    results = sweep_store.read_timings(folder)
+    timings = {timing.hash: timing for timing in results.found}
+    hashes = {run.hash for run in plan.found}
+    failed = {key for key in sweep_store.read_failed(folder) if key in hashes and key not in timings}
     holder = sweep_store.read_holder(folder)
-    left = seconds_left(runs, rows, failed, int((holder or {}).get("workers", 0)) or 1)
-    return Status(len(runs), len(hashes & set(rows)), len(failed), _throughput(list(rows.values())), left, holder)
+    workers = _workers(holder)
+    rate, overhead = _throughput(results.found, workers)
+    left = make_estimate(plan.found, timings, failed).seconds_left(workers, overhead)
+    done = sum(key in hashes for key in timings)
+    damaged = len(plan.damaged) + len(results.damaged)
+    return Status(len(hashes), done, len(failed), rate, left, holder, damaged, results.unverified)
 
 
-def _throughput(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Runs per second of the last session."""
-    mine = [row for row in rows if row["session"] == rows[-1]["session"]]
+def _workers(holder: Mapping[str, Any] | None) -> int:
+    workers = (holder or {}).get("workers")
+    return workers if isinstance(workers, int) and workers > 0 else 1
+
+
+def _throughput(timings: Sequence[sweep_lines.Timing], workers: int) -> tuple[float | None, float]:
+    """Runs per second of the last session, and the wall seconds that each cost beside its own."""
+    mine = [timing for timing in timings if timing.session == timings[-1].session]
     if len(mine) < 2:
-        return None
-    # A session's name begins with the time of its start.
-    start = datetime.datetime.fromisoformat(mine[0]["session"].split()[0])
-    end = max(datetime.datetime.fromisoformat(row["finished_at"]) for row in mine)
-    return len(mine) / max((end - start).total_seconds(), 1e-3)
+        return None, 0.0
+    try:
+        # A session's name begins with the time of its start. Of many runs the first may be the start: what came before
+        # was planning.
+        start = min(one.finished_at for one in mine) if len(mine) >= 50 else mine[0].session.split()[0]
+        end = max(one.finished_at for one in mine)
+        seconds = (datetime.datetime.fromisoformat(end) - datetime.datetime.fromisoformat(start)).total_seconds()
+    except (ValueError, IndexError, TypeError):
+        return None, 0.0
+    beside = seconds - sum(timing.wall_seconds for timing in mine) / workers
+    return len(mine) / max(seconds, 1e-3), max(0.0, beside / len(mine))
 
 
 def format_status(status: Status) -> str:
@@ -98,7 +162,7 @@ def format_status(status: Status) -> str:
     if status.runs_per_second is not None:
         lines.append(f"throughput {format_rate(status.runs_per_second)}")
     if status.left and status.seconds_left is not None:
-        workers = int((status.holder or {}).get("workers", 0)) or 1
+        workers = _workers(status.holder)
         lines.append(
             f"about {format_seconds(status.seconds_left)} left on {workers} worker{'s' if workers > 1 else ''}"
         )
@@ -107,6 +171,10 @@ def format_status(status: Status) -> str:
         lines.append(f"running: process {holder.get('pid')} on {holder.get('host')}, {holder.get('engine')} engine")
     else:
         lines.append("complete" if not status.left and not status.failed else "not running")
+    if status.damaged:
+        lines.append(f"{status.damaged} damaged lines were left out; the next run computes what they held")
+    if status.unverified:
+        lines.append(f"{status.unverified} results are unverified: written before results had checksums")
     if status.failed:
         lines.append("failures.jsonl has the errors; --retry-failed runs them again")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 from trainers.sweeps import kinds
@@ -23,7 +23,7 @@ FACTS = ("wall_seconds", "warm", "finished_at", "session", "versions", "machine"
 # What rows had in the place of `kind` before kinds had names. Nothing else may be called so: old rows are known by it.
 FORMER_KIND = "function"
 # Names that neither configurations nor results may have.
-RESERVED = frozenset({*ABOUT, *FACTS, FORMER_KIND})
+RESERVED = frozenset({*ABOUT, *FACTS, FORMER_KIND, "checksum"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +49,13 @@ class Run:
         return hash_of(self.id, self.kind, self.config_json)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Unit:
-    """What a worker is given at a time: one run, or all the runs of a batch."""
+    """What a worker is given at a time: the runs of a batch, which are one call, or runs that are one call each."""
 
     runs: tuple[Run, ...]
-    wanted: frozenset[str]  # hashes of those whose rows are missing
+    wanted: Collection[str]  # hashes of those whose rows are missing
+    alone: bool = False  # whether the runs of a batch are computed one by one, because together they killed workers
 
     @property
     def group(self) -> str:
@@ -66,6 +67,25 @@ class Unit:
         """Of computing all the runs."""
         return sum(run.cost for run in self.runs)
 
+    @property
+    def is_one_call(self) -> bool:
+        """Whether the runs are computed together, as a batch."""
+        return bool(self.runs[0].batch) and not self.alone
+
+    def without(self, hashes: Collection[str]) -> Unit | None:
+        """Returns what is left to compute; None where nothing is."""
+        wanted = tuple(key for key in self.wanted if key not in hashes)
+        # The runs of a batch stay together: a worker must know all of them.
+        runs = self.runs if self.runs[0].batch else tuple(run for run in self.runs if run.hash in wanted)
+        return dataclasses.replace(self, runs=runs, wanted=wanted) if wanted else None
+
+    def can_join(self, other: Unit) -> bool:
+        """Whether a worker can be given both at a time."""
+        one, two = self.runs[0], other.runs[0]
+        if one.batch or two.batch:
+            return False
+        return (one.kind, one.group, one.context_json) == (two.kind, two.group, two.context_json)
+
     def message(self) -> dict[str, Any]:
         """Returns what `worker.compute` takes. It names the function, so that workers need not know kinds."""
         return {
@@ -73,9 +93,18 @@ class Unit:
             "context": json.loads(self.runs[0].context_json),
             "group": self.runs[0].group,
             "batch": bool(self.runs[0].batch),
+            "alone": self.alone,
             "runs": [(run.hash, run.config_json) for run in self.runs],
             "wanted": sorted(self.wanted),
         }
+
+
+def join(units: Sequence[Unit]) -> Unit:
+    """Returns units that can be given to a worker at a time as one."""
+    if len(units) == 1:
+        return units[0]
+    runs = tuple(run for unit in units for run in unit.runs)
+    return Unit(runs, tuple(key for unit in units for key in unit.wanted))
 
 
 def make_run(
@@ -140,18 +169,25 @@ def check_unique(runs: Sequence[Run]) -> None:
             raise ValueError(f"Expected one kind, group and context per batch. Received: {first.id} and {run.id}")
 
 
-def make_units(runs: Sequence[Run], done: set[str]) -> list[Unit]:
+def make_units(runs: Sequence[Run], *done: Container[str]) -> list[Unit]:
     """Returns the units that are not complete, in the order of their first runs.
 
     Which runs make a unit depends on the plan only. A batch of which some rows are missing is computed whole, because
     its values may depend, in their last digits, on what is computed beside them.
     """
-    members: dict[tuple[bool, str], list[Run]] = {}
+    batches: dict[str, list[Run]] = {}
+    order: list[list[Run]] = []
     for run in runs:
-        members.setdefault((bool(run.batch), run.batch or run.id), []).append(run)
+        if not run.batch:
+            order.append([run])
+        elif run.batch in batches:
+            batches[run.batch].append(run)
+        else:
+            batches[run.batch] = [run]
+            order.append(batches[run.batch])
     units = []
-    for together in members.values():
-        wanted = frozenset(run.hash for run in together) - done
+    for together in order:
+        wanted = tuple(run.hash for run in together if not any(run.hash in one for one in done))
         if wanted:
             units.append(Unit(tuple(together), wanted))
     return units

@@ -3,11 +3,14 @@
     plan.jsonl       the runs, one a line, replaced as a whole when it grows
     results.jsonl    one row per completed run, appended; `pandas.read_json(path, lines=True)` reads it
     failures.jsonl   one row per failed attempt, with its error and traceback
+    damaged.jsonl    lines that were not what was written, moved here by the next writer
     lock             held by the writing process, who also says in it who it is
 
 Rows are appended whole lines at a time and reach the disk before they count as done. A process that dies while writing
-can leave a last line without its end: readers leave it out, the next writer cuts it off. The lock is the kernel's, so
-it ends with its holder, however that ends.
+can leave a last line without its end: readers leave it out, the next writer cuts it off. Every line ends with its
+checksum; one that does not match is left out, which is told, and its run is computed again. Lines from before there
+were checksums are read and counted as unverified. The lock is the kernel's, so it ends with its holder, however that
+ends.
 
 Rows that were stored before kinds of runs had names are read as if they had one (`kinds.ALIASES`), so old folders are
 continued and nothing in them is rewritten.
@@ -21,19 +24,21 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from trainers.sweeps import kinds
+from tf_ensembles import files
+from trainers.sweeps import lines
 from trainers.sweeps import runs as sweep_runs
+from trainers.sweeps.lines import Row as Row
+from trainers.sweeps.lines import Timing
+from trainers.sweeps.lines import read_lines as read_lines
 
-PLAN, RESULTS, FAILURES, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "lock"
+PLAN, RESULTS, FAILURES, DAMAGED, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "damaged.jsonl", "lock"
 
 # A reader that looks whether a sweep is running holds the lock for an instant; a writer outwaits that.
 _LOCK_PATIENCE = 1.5
-
-Row = dict[str, Any]
 
 
 class FolderInUseError(ValueError):
@@ -44,64 +49,41 @@ class StoreError(OSError):
     """The results folder cannot be written; what it held is as it was."""
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[Row]:
-    """Returns the complete rows of a JSON-lines file; a last line without its end is no row. [] without a file."""
-    try:
-        data = pathlib.Path(path).read_bytes()
-    except FileNotFoundError:
-        return []
-    rows = []
-    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"Expected a JSON object in line {number} of {path}. Received: {line[:80]!r}") from None
-    return rows
-
-
 def read_plan(folder: str | os.PathLike[str]) -> list[sweep_runs.Run]:
     """Returns all the runs that were ever planned in a folder, in their order."""
-    return [_planned_run(row) for row in read_lines(pathlib.Path(folder) / PLAN)]
+    return lines.read(pathlib.Path(folder) / PLAN, lines.planned_run).found
+
+
+def read_planned(folder: str | os.PathLike[str]) -> lines.Found[lines.Planned]:
+    """Returns what an estimate needs of all the runs that were ever planned in a folder, in their order."""
+    return lines.read(pathlib.Path(folder) / PLAN, lines.planned)
 
 
 def read_results(folder: str | os.PathLike[str]) -> list[Row]:
     """Returns the rows of completed runs in the order in which they were completed."""
-    return [_with_kind(row) for row in read_lines(pathlib.Path(folder) / RESULTS)]
+    return lines.read(pathlib.Path(folder) / RESULTS, lines.row).found
+
+
+def read_timings(folder: str | os.PathLike[str]) -> lines.Found[Timing]:
+    """Returns how long completed runs took, in the order in which they were completed."""
+    return lines.read(pathlib.Path(folder) / RESULTS, lines.timing)
 
 
 def read_failures(folder: str | os.PathLike[str]) -> list[Row]:
     """Returns the rows of failed attempts, also of runs that succeeded later."""
-    return [_with_kind(row) for row in read_lines(pathlib.Path(folder) / FAILURES)]
+    return lines.read(pathlib.Path(folder) / FAILURES, lines.row).found
 
 
-# What of a run is kept in the plan. Not its context, which may differ where the sweep is continued.
-_PLANNED = ("id", "kind", "config_json", "group", "batch", "cost")
-
-
-def _planned_run(row: Row) -> sweep_runs.Run:
-    fields = dict(row)
-    if sweep_runs.FORMER_KIND in fields:
-        fields["kind"] = kinds.current_name(fields.pop(sweep_runs.FORMER_KIND))
-    return sweep_runs.Run(**fields)
-
-
-def _with_kind(row: Row) -> Row:
-    """Returns a row as it would be stored today: with its kind, and the hash that follows from it."""
-    former = row.get(sweep_runs.FORMER_KIND)
-    if former is None:
-        return row
-    kind, run_hash = kinds.current_name(former), row["hash"]
-    if kind != former:
-        run_hash = sweep_runs.hash_of(row["id"], kind, sweep_runs.canonical_json(row["config"]))
-    rest = {name: value for name, value in row.items() if name not in ("id", "hash", sweep_runs.FORMER_KIND)}
-    return {"id": row["id"], "hash": run_hash, "kind": kind, **rest}
+def read_failed(folder: str | os.PathLike[str]) -> set[str]:
+    """Returns the hashes of runs that have failed, also of those that succeeded later."""
+    return {row["hash"] for row in lines.read(pathlib.Path(folder) / FAILURES, lines.row, keep=lines.hash_only).found}
 
 
 def read_holder(folder: str | os.PathLike[str]) -> Row | None:
     """Returns who is writing to the folder, or None if nobody is."""
     try:
-        file = os.open(pathlib.Path(folder) / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
+        file = os.open(pathlib.Path(folder) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -114,8 +96,8 @@ def read_holder(folder: str | os.PathLike[str]) -> Row | None:
 
 def _holder(file: int) -> Row:
     """What the holder wrote into the lock; {} in the instant before it did."""
-    with contextlib.suppress(ValueError):
-        return dict(json.loads(os.pread(file, 10_000, 0)))
+    with contextlib.suppress(ValueError, OSError):
+        return files.parse_json(os.pread(file, 10_000, 0))
     return {}
 
 
@@ -131,7 +113,7 @@ class _Appender:
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = files.open_own(path, os.O_APPEND)
         self._size = self._cut_torn_line()
 
     def _cut_torn_line(self) -> int:
@@ -150,7 +132,7 @@ class _Appender:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Writes rows and waits until they are on the disk; after an error the file is as before."""
-        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        data = b"".join(files.seal(row) + b"\n" for row in rows)
         if not data:
             return
         try:
@@ -171,33 +153,63 @@ class _Appender:
 class Store:
     """The results folder, opened for writing by one process at a time. Use it in a `with` statement."""
 
-    def __init__(self, folder: str | os.PathLike[str], holder: Mapping[str, Any] | None = None):
+    def __init__(
+        self, folder: str | os.PathLike[str], holder: Mapping[str, Any] | None = None, *, shared: bool = False
+    ):
         """Opens the folder, making it if need be, or raises `FolderInUseError`.
 
         Args:
             folder: the results folder.
             holder: what to tell others about this process, beside its id and machine.
+            shared: whether the folder may be one that every user of the machine can write to.
         """
         self.folder = pathlib.Path(folder)
         self._files = contextlib.ExitStack()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._check_private(shared)
             self._lock(holder or {})
+            for name in (RESULTS, FAILURES):
+                os.close(files.open_own(self.folder / name))  # Raises where it is a link, or no file.
+            timings = lines.read(self.folder / RESULTS, lines.timing)
+            failures = lines.read(self.folder / FAILURES, lines.row, keep=lines.hash_only)
+            plan = read_planned(self.folder)
+            self._set_aside(RESULTS, timings.damaged)
+            self._set_aside(FAILURES, failures.damaged)
+            self._set_aside(PLAN, plan.damaged)
             self._results, self._failures = (self._open(name) for name in (RESULTS, FAILURES))
+        except files.DamagedError:
+            self._files.close()
+            raise
         except OSError as error:
             self._files.close()
             raise _trouble(self.folder, error) from error
         except BaseException:
             self._files.close()
             raise
-        self.rows = {row["hash"]: row for row in read_results(self.folder)}
-        self.failed = {row["hash"] for row in read_failures(self.folder)} - set(self.rows)
-        self._plan = {run.id: run for run in read_plan(self.folder)}
+        # Of completed runs no more than how long they took: there may be a million.
+        self.timings = {timing.hash: timing for timing in timings.found}
+        self.failed = {row["hash"] for row in failures.found if row["hash"] not in self.timings}
+        self._planned = {run.id: run.hash for run in plan.found}
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Container[str]:
         """Hashes of the completed runs."""
-        return set(self.rows)
+        return self.timings.keys()
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """The rows of completed runs by their hashes, read when they are asked for."""
+        return {row["hash"]: row for row in read_results(self.folder)}
+
+    def _check_private(self, shared: bool) -> None:
+        mode = self.folder.stat().st_mode
+        if mode & 0o002 and not shared:
+            raise ValueError(
+                f"Expected a results folder that not everybody can write to. Received: {self.folder}, mode "
+                f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it, 'sweep run --shared-folder' (shared=True) "
+                "accepts it"
+            )
 
     def _open(self, name: str) -> _Appender:
         appender = _Appender(self.folder / name)
@@ -205,7 +217,7 @@ class Store:
         return appender
 
     def _lock(self, holder: Mapping[str, Any]) -> None:
-        file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        file = files.open_own(self.folder / LOCK)
         self._files.callback(os.close, file)
         deadline = time.monotonic() + _LOCK_PATIENCE
         while True:
@@ -220,40 +232,63 @@ class Store:
         os.ftruncate(file, 0)
         os.pwrite(file, content, 0)
 
+    def _set_aside(self, name: str, damaged: Sequence[int]) -> None:
+        """Moves damaged lines to a file of their own, so that whoever reads this one finds rows only."""
+        if not damaged:
+            return
+        numbers = set(damaged)
+        numbered = list(enumerate(files.read_bytes(self.folder / name).splitlines(keepends=True), start=1))
+        aside = files.open_own(self.folder / DAMAGED, os.O_APPEND)
+        try:
+            for number, line in numbered:
+                if number in numbers:
+                    os.write(aside, line)
+            os.fsync(aside)
+        finally:
+            os.close(aside)
+        self._replace(name, (line for number, line in numbered if number not in numbers))
+
     def plan(self, runs: Sequence[sweep_runs.Run]) -> None:
         """Adds runs to the plan. A run whose configuration is not that of the run planned under its id raises."""
         sweep_runs.check_unique(runs)
-        plan = dict(self._plan)
+        added = []
         for run in runs:
-            known = plan.setdefault(run.id, run)
-            if known.hash != run.hash:
+            known = self._planned.get(run.id)
+            if known is None:
+                added.append(run)
+            elif known != run.hash:
                 raise ValueError(
-                    f"Expected {run.id} to be configured as planned in {self.folder}: {known.config_json}. "
+                    f"Expected {run.id} to be configured as planned in {self.folder}: {self._planned_config(run.id)}. "
                     f"Received: {run.config_json}. Choose another folder for another sweep."
                 )
-        if len(plan) > len(self._plan):
-            self._replace_plan(plan.values())
-        self._plan = plan
+        if added:
+            self._replace_plan(added)
+        self._planned.update((run.id, run.hash) for run in added)
 
-    def _replace_plan(self, runs: Iterable[sweep_runs.Run]) -> None:
-        # Not files.atomic_path, which does not wait until the content is on the disk.
-        scratch = self.folder / f"{PLAN}.new"
+    def _planned_config(self, run_id: str) -> str:
+        return next((run.config_json for run in read_plan(self.folder) if run.id == run_id), "another")
+
+    def _replace_plan(self, added: Iterable[sweep_runs.Run]) -> None:
+        def content() -> Iterator[bytes]:
+            with contextlib.suppress(FileNotFoundError), files.open_regular(self.folder / PLAN) as file:
+                yield from (line for line in file if line.endswith(b"\n"))
+            yield from (lines.plan_line(run) for run in added)
+
+        self._replace(PLAN, content())
+
+    def _replace(self, name: str, content: Iterable[bytes]) -> None:
+        """Replaces a file of the folder by these lines, once they are on the disk."""
         try:
-            with scratch.open("w") as file:
-                file.writelines(json.dumps({name: getattr(run, name) for name in _PLANNED}) + "\n" for run in runs)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(scratch, self.folder / PLAN)
+            with files.atomic_path(self.folder / name, durable=True) as scratch, scratch.open("xb") as file:
+                file.writelines(content)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                scratch.unlink(missing_ok=True)
             raise _trouble(self.folder, error) from error
 
     def append(self, rows: Sequence[Row], failures: Sequence[Row] = ()) -> None:
         """Writes rows of completed runs and of failed attempts. A run that is already there is not written twice."""
-        fresh = {row["hash"]: row for row in rows if row["hash"] not in self.rows}
+        fresh = {row["hash"]: row for row in rows if row["hash"] not in self.timings}
         self._results.append(fresh.values())
-        self.rows.update(fresh)
+        self.timings.update((key, lines.timing_of(row)) for key, row in fresh.items())
         self._failures.append(failures)
         self.failed |= {row["hash"] for row in failures}
         self.failed -= set(fresh)

@@ -11,7 +11,6 @@ A killed sweep continues where it was when the same is called again: rows are wr
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import datetime
@@ -27,6 +26,7 @@ from tf_ensembles import machine
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
+from trainers.sweeps import schedule as sweep_schedule
 from trainers.sweeps import store as sweep_store
 from trainers.sweeps.runs import Run as Run
 from trainers.sweeps.runs import make_run as make_run
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 EngineName = Literal["local", "ray"]
 
-# A run whose worker dies this often is recorded as failed: it may be what kills them.
-MAX_DEATHS = 3
-
 # How often to refresh the estimate of the time left, which looks at all runs.
 _ESTIMATE_EVERY = 2.0
+# Short runs are given to a worker many at a time: about so many seconds of them, and no more than so many.
+_PACK_SECONDS, _PACK_MOST = 0.2, 200
+# What a run costs beside its own time before that was measured, in wall seconds.
+_OVERHEAD = 5e-4
 _PATIENCE = 20.0  # seconds after the first outcome that a better one to estimate from is waited for
 
 
@@ -69,7 +70,9 @@ def make_engine(
             raise ValueError(f"Expected an address for the ray engine only. Received: {address!r}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
-        return sweep_engines.RayEngine(num_workers, address)
+        from trainers.sweeps import ray_engine
+
+        return ray_engine.RayEngine(num_workers, address)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -88,36 +91,6 @@ def read(folder: str | os.PathLike[str], *, facts: bool = True) -> pd.DataFrame:
     return table if facts else table.drop(columns=[name for name in sweep_runs.FACTS if name in table])
 
 
-class _Schedule:
-    """Gives units to slots: a slot keeps to its group as long as there is work in it."""
-
-    def __init__(self, units: Sequence[sweep_runs.Unit]):
-        self._queues: dict[str, collections.deque[sweep_runs.Unit]] = {}
-        for unit in units:
-            self._queues.setdefault(unit.group, collections.deque()).append(unit)
-        self._group_of: dict[int, str] = {}
-
-    def __bool__(self) -> bool:
-        return any(self._queues.values())
-
-    def next(self, slot: int) -> sweep_runs.Unit | None:
-        """Takes the next unit for a slot."""
-        group = self._group_of.get(slot)
-        if group is None or not self._queues.get(group):
-            left = {name: sum(unit.cost for unit in queue) for name, queue in self._queues.items() if queue}
-            if not left:
-                return None
-            taken = {other for owner, other in self._group_of.items() if owner != slot}
-            # The largest first, so that the last to finish is not a large one; one that nobody has compiled, if any.
-            group = max(left, key=lambda name: (name not in taken, left[name]))
-            self._group_of[slot] = group
-        return self._queues[group].popleft()
-
-    def put_back(self, unit: sweep_runs.Unit) -> None:
-        """Returns a unit whose worker died."""
-        self._queues.setdefault(unit.group, collections.deque()).appendleft(unit)
-
-
 class Sweep:
     """A results folder and an engine. Use it in a `with` statement, and call `execute` once per stage."""
 
@@ -129,6 +102,7 @@ class Sweep:
         num_workers: int | None = None,
         address: str | None = None,
         show: bool = False,
+        shared: bool = False,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
@@ -138,6 +112,7 @@ class Sweep:
             num_workers: runs computed at a time; by default one per core.
             address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
+            shared: whether the folder may be one that every user of the machine can write to.
         """
         name = engine if isinstance(engine, str) else "custom"
         self._make: Callable[[], sweep_engines.Engine] = (
@@ -148,7 +123,7 @@ class Sweep:
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
         workers = num_workers or machine.usable_cores()
-        self.store = sweep_store.Store(folder, {"engine": name, "workers": workers, "started": now})
+        self.store = sweep_store.Store(folder, {"engine": name, "workers": workers, "started": now}, shared=shared)
 
     def execute(self, runs: Sequence[Run], *, retry_failed: bool = False, time_limit: float | None = None) -> Report:
         """Computes the runs whose rows are missing.
@@ -159,29 +134,34 @@ class Sweep:
             time_limit: seconds after which no more runs are started; those that are running are waited for.
         """
         self.store.plan(runs)
-        hashes = {run.hash for run in runs}
-        failed_before = self.store.failed & hashes
-        skip = set() if retry_failed else set(failed_before)
-        units = sweep_runs.make_units(runs, self.store.done | skip)
-        before = len(self.store.rows)
+        skip = set() if retry_failed else {run.hash for run in runs if run.hash in self.store.failed}
+        done = self.store.done
+        units = sweep_runs.make_units(runs, done, skip)
+        before = len(self.store.timings)
         if self._show:
             self._announce(runs, skip)
         stopped = False
         if units and (time_limit is None or time_limit > 0):
             if self._engine is None:
                 self._engine = self._make()
-            stopped = _Loop(self, self._engine, runs, units, skip, time_limit).run()
-        failed = len(self.store.failed & hashes)
-        left = len(hashes - self.store.done - self.store.failed)
-        return Report(len(self.store.rows) - before, failed, left, stopped)
+            try:
+                stopped = _Loop(self, self._engine, runs, units, skip, time_limit).run()
+            except sweep_engines.EngineLostError as error:
+                completed = len(self.store.timings) - before
+                raise sweep_engines.EngineLostError(
+                    f"{error}. {completed} runs of this session and all before are stored in {self.store.folder}; the "
+                    "same command continues"
+                ) from None
+        failed = sum(run.hash in self.store.failed for run in runs)
+        left = sum(run.hash not in done and run.hash not in self.store.failed for run in runs)
+        return Report(len(self.store.timings) - before, failed, left, stopped)
 
     def _announce(self, runs: Sequence[Run], skip: set[str]) -> None:
-        hashes = {run.hash for run in runs}
-        done = len(hashes & self.store.done)
+        done = sum(run.hash in self.store.done for run in runs)
         text = f"{len(runs)} runs, {done} done"
         if skip:
             text += f", {len(skip)} failed before (--retry-failed runs them again)"
-        print(f"{text}, {len(hashes) - done - len(skip)} to do in {self.store.folder}", flush=True)
+        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.folder}", flush=True)
 
     def row(self, run: Run, outcome: dict[str, Any]) -> sweep_store.Row:
         """Returns the row of an outcome: configuration and result as columns, and the facts of the run."""
@@ -227,27 +207,34 @@ class _Loop:
         skip: set[str],
         time_limit: float | None,
     ):
-        self._sweep, self._engine, self._runs, self._skip = sweep, engine, runs, skip
+        self._sweep, self._engine, self._total = sweep, engine, len(runs)
         self._store = sweep.store
-        self._schedule = _Schedule(units)
+        self._schedule = sweep_schedule.Schedule(units)
         self._run_of = {run.hash: run for unit in units for run in unit.runs}
         self._busy: dict[int, sweep_runs.Unit] = {}
-        self._deaths: collections.Counter[frozenset[str]] = collections.Counter()
+        self._completed: dict[int, set[str]] = {}  # by slot: hashes of its unit's runs that are completed
+        self._deaths = sweep_schedule.Deaths()
+        self._estimate = sweep_progress.make_estimate(runs, self._store.timings, skip)
+        self._num_done = sum(run.hash in self._store.timings for run in runs)
         self._deadline = float("inf") if time_limit is None else time.monotonic() + time_limit
         self._stop = False
         self._estimated_at, self._left_then = -float("inf"), 0.0
+        self._seconds: dict[str, float] = {}  # by group: of its last run
+        # Of this session: since when outcomes have come, how many, and their own seconds.
+        self._first_at: float | None = None
+        self._num_here, self._seconds_here = 0, 0.0
 
     def run(self) -> bool:
         """Returns whether it was stopped."""
         with self._stopping_on_signals():
             if self._sweep.shows:
                 self._measure_first()
-            done = len({run.hash for run in self._runs} & self._store.done)
-            bar = sweep_progress.Bar(len(self._runs), done, self._sweep.shows)
+            bar = sweep_progress.Bar(self._total, self._num_done, self._sweep.shows)
             try:
                 while not self._stop and self._fill(self._engine.num_slots):
                     completed, failed = self._collect()
                     bar.update(completed, failed, self._left())
+                self._collect(0.0)  # What has come back by now is not lost.
             finally:
                 bar.close()
         return self._stop
@@ -258,7 +245,7 @@ class _Loop:
         The first run of a worker also imports and compiles: for a while, one that did not is waited for.
         """
         patience = float("inf")
-        while not self._stop and not self._warm() and time.monotonic() < patience:
+        while not self._stop and not self._estimate.is_warm and time.monotonic() < patience:
             if not self._fill(self._engine.num_slots):
                 break
             if any(self._collect()) and patience == float("inf"):
@@ -268,56 +255,95 @@ class _Loop:
         if left is not None and not self._stop:
             workers = self._engine.num_slots
             text = f"{sweep_progress.format_seconds(left)} on {workers} worker{'s' if workers > 1 else ''}"
-            about, how = ("about", "completed runs") if self._warm() else ("at most", "first runs, start-up included")
+            warm = self._estimate.is_warm
+            about, how = ("about", "completed runs") if warm else ("at most", "first runs, start-up included")
             print(
                 f"{about} {text}, from the measured time of {how}; Ctrl-C stops, the same command continues",
                 flush=True,
             )
 
-    def _warm(self) -> bool:
-        """Whether the time of some run is known that did not have to start up first."""
-        return any(self._store.rows[run.hash].get("warm", True) for run in self._runs if run.hash in self._store.rows)
-
     def _left(self) -> float | None:
         now = time.monotonic()
         if now - self._estimated_at > _ESTIMATE_EVERY:
-            skip = self._skip | self._store.failed
-            left = sweep_progress.seconds_left(self._runs, self._store.rows, skip, self._engine.num_slots)
+            left = self._estimate.seconds_left(self._engine.num_slots, self._overhead(now))
             if left is None:
                 return None
             self._estimated_at, self._left_then = now, left
         return max(0.0, self._left_then - (now - self._estimated_at))
 
+    def _overhead(self, now: float) -> float:
+        """The wall seconds that a run costs beside its own: measured, once there are enough of them."""
+        if self._first_at is None or self._num_here < 50:
+            return _OVERHEAD
+        beside = now - self._first_at - self._seconds_here / self._engine.num_slots
+        return max(0.0, beside / self._num_here)
+
     def _fill(self, num_slots: int) -> bool:
         """Gives work to free slots; returns whether any slot is busy."""
         for slot in range(num_slots):
             if slot not in self._busy and time.monotonic() < self._deadline:
-                unit = self._schedule.next(slot)
+                unit = self._schedule.next(slot, self._pack(slot, num_slots))
                 if unit is not None:
-                    self._busy[slot] = unit
+                    self._busy[slot], self._completed[slot] = unit, set()
                     self._engine.submit(slot, unit.message())
         return bool(self._busy)
 
-    def _collect(self) -> tuple[int, int]:
+    def _pack(self, slot: int, num_slots: int) -> int:
+        """How many short runs to give to a worker at a time: not so many that others have nothing to do in the end."""
+        group = self._schedule.group_of(slot)
+        seconds = self._seconds.get(group) if group is not None else None
+        if seconds is None:
+            return 1
+        fair = len(self._schedule) // (4 * num_slots)
+        return max(1, min(_PACK_MOST, fair, int(_PACK_SECONDS / max(seconds, 1e-9))))
+
+    def _collect(self, timeout: float = 0.25) -> tuple[int, int]:
         """Waits for outcomes and writes them; returns how many runs were completed and how many failed."""
         # A short wait, because a signal's handler only sets a flag.
         outcomes: list[dict[str, Any]] = []
-        for event in self._engine.wait(0.25):
-            unit = self._busy.pop(event.slot)
-            outcomes += self._after_death(unit, event.death) if event.death is not None else event.outcomes
-        rows = [(self._sweep.row(self._run_of[outcome["hash"]], outcome), "error" in outcome) for outcome in outcomes]
-        good, bad = [row for row, failed in rows if not failed], [row for row, failed in rows if failed]
+        for event in self._engine.wait(timeout):
+            if event.slot not in self._busy:
+                continue  # A worker without work has died.
+            self._completed[event.slot] |= {outcome["hash"] for outcome in event.outcomes}
+            outcomes += event.outcomes
+            if not event.more:
+                unit = self._busy.pop(event.slot)
+                if event.death is not None:
+                    outcomes += self._after_death(unit, event)
+        good: list[sweep_store.Row] = []
+        bad: list[sweep_store.Row] = []
+        for outcome in outcomes:
+            run = self._run_of[outcome["hash"]]
+            (bad if "error" in outcome else good).append(self._sweep.row(run, outcome))
+            self._count(run, outcome)
         self._store.append(good, bad)
         return len(good), len(bad)
 
-    def _after_death(self, unit: sweep_runs.Unit, reason: str) -> list[dict[str, Any]]:
-        """Gives a dead worker's unit out again, or gives it up; returns the outcomes in the latter case."""
-        self._deaths[unit.wanted] += 1
-        if self._deaths[unit.wanted] < MAX_DEATHS:
-            self._schedule.put_back(unit)
+    def _count(self, run: Run, outcome: dict[str, Any]) -> None:
+        self._estimate.give_up(run)
+        if "error" in outcome:
+            return
+        seconds = outcome["wall_seconds"]
+        self._estimate.learn(run, seconds, bool(outcome.get("warm", True)))
+        self._seconds[run.group] = seconds
+        if self._first_at is None:
+            self._first_at = time.monotonic()
+        else:
+            self._num_here += 1
+            self._seconds_here += seconds
+
+    def _after_death(self, unit: sweep_runs.Unit, event: sweep_engines.Event) -> list[dict[str, Any]]:
+        """Gives what is left of a dead worker's unit out again, or gives it up; returns outcomes in the latter case."""
+        left = unit.without(self._completed[event.slot])
+        if left is None:
             return []
-        error = f"WorkerDied: {MAX_DEATHS} workers died computing this: {reason.splitlines()[0]}"
-        return [{"hash": run_hash, "error": error, "traceback": reason} for run_hash in sorted(unit.wanted)]
+        again, given_up = self._deaths.after(left, event.running)
+        for one in reversed(again):
+            self._schedule.put_back(one)
+        reason = event.death or "unknown"
+        times = "a worker" if unit.alone else f"{sweep_schedule.MAX_DEATHS} workers"
+        error = f"WorkerDied: {times} died computing this: {reason.splitlines()[0]}"
+        return [{"hash": run_hash, "error": error, "traceback": reason} for run_hash in given_up]
 
     @contextlib.contextmanager
     def _stopping_on_signals(self) -> Iterator[None]:

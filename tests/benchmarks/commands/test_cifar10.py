@@ -120,6 +120,19 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
     assert other.stat().st_mtime_ns == untouched
     assert call("status", "--store", store, "--verify") == 0
     assert "3 of 3 members finished, 6 of 6 epochs" in capsys.readouterr().out
+    # Weights that nobody has read yet, and a result: found by --verify, trained again by --retry-failed.
+    weights, result = files[0].folder / member_store.WEIGHTS, files[2].folder / member_store.RESULT
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-300] + bytes([whole[-300] ^ 1]) + whole[-299:])
+    result.write_text(result.read_text().replace('"steps": ', '"steps": 1'))
+    assert call("status", "--store", store, "--verify") == 1
+    shown = capsys.readouterr().out
+    assert "weights.npz is not what was written" in shown
+    assert "a checksum that does not match" in shown
+    assert call("train", "--store", store, "--arrays", arrays, *SMALL, *options, "--retry-failed") == 0
+    assert weights.read_bytes() == whole
+    assert call("status", "--store", store, "--verify") == 0
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,26 @@ def _run(store, *options):
 
 
 @pytest.mark.slow
+def test_the_same_bits_for_the_same_threads_and_onednn(tmp_path, monkeypatch):
+    """What docs/security.md promises; with another number of threads, rounding differs and training amplifies it."""
+    logits, settings = {}, {}
+    config = make_config(0, epochs=150)
+    for name, threads, dnn in [("one", 1, 1), ("again", 1, 1), ("two", 2, 1), ("twice", 2, 1), ("without", 1, 0)]:
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", str(threads))
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", str(dnn))
+        assert _run(tmp_path / name, "--members", "1").returncode == 0
+        files = member_store.MemberFiles(tmp_path / name, config)
+        logits[name] = files.predictions()[0]
+        setting = json.loads(files.result()["setting"])
+        settings[name] = setting["threads"], setting["onednn"]
+    np.testing.assert_array_equal(logits["one"], logits["again"])
+    np.testing.assert_array_equal(logits["two"], logits["twice"])
+    assert settings["one"] == settings["again"] == (1, True)
+    assert settings["two"] == settings["twice"] == (2, True)
+    assert settings["without"] == (1, False)
+
+
+@pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
     """Ten times kill -9, steps and milliseconds drawn at random, over a training of three members."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -291,11 +311,13 @@ def test_a_member_goes_on_only_as_it_began(tmp_path, monkeypatch):
 def test_a_checkpoint_from_before_the_record_goes_on(tmp_path):
     whole = train(tmp_path / "whole").predictions()[0]
     files = _begin(tmp_path / "old")
-    step, arrays = files.load_checkpoint()
-    files.save_checkpoint(step, {name: value for name, value in arrays.items() if not name.startswith("setting")})
+    step, arrays, _ = files.load_checkpoint()
+    former = {name: value for name, value in arrays.items() if not name.startswith(("setting", "unverified"))}
+    np.savez(files.folder / member_store.CHECKPOINT, step=np.asarray(step), **former)  # Without a checksum, too.
     np.testing.assert_array_equal(train(tmp_path / "old").predictions()[0], whole)
     result = json.loads((files.folder / member_store.RESULT).read_text())
-    assert result["setting_since"] == step > 0
+    assert result["setting_since"] == result["unverified_until"] == step > 0
+    assert not files.status(verify=True).verified
 
 
 def test_rows_of_sweeps_keep_their_columns(tmp_path):

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,8 +21,8 @@ from tests.member_process import make_config, make_data, read_members
 from tests.trainers.sweeps import test_context, test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
+from trainers.sweeps import engines, ray_engine, sweep
 from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
 
 # Not imported here: the engine must say that it wants loopback before Ray is imported.
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
@@ -61,6 +62,44 @@ def _listening_addresses():
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
                 addresses.add(fields[1].split(":")[0])
     return addresses
+
+
+def test_an_address_where_nobody_listens_is_said_at_once():
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=r"Expected a Ray cluster at 127.0.0.1:1\. Received: nobody listens there"):
+        sweep.make_engine("ray", address="127.0.0.1:1")
+    assert time.monotonic() - started < 15.0
+
+
+def test_places_of_addresses():
+    expected = {"host:6379": ("host", 6379), "ray://h:1": ("h", 1), "[::1]:5": ("::1", 5), "auto": None, "local": None}
+    assert {address: ray_engine._host_and_port(address) for address in expected} == expected
+
+
+def test_a_head_that_goes_is_noticed(monkeypatch):
+    """What Ray does by itself: it waits a minute and ends the process without a word."""
+    monkeypatch.setattr(ray_engine, "_PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(ray_engine, "_LOST_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pulse = ray_engine._Pulse(f"127.0.0.1:{server.getsockname()[1]}")
+        pulse.check()
+    pulse.check()
+    time.sleep(0.3)
+    with pytest.raises(engines.EngineLostError, match="its head has not answered"):
+        pulse.check()
+    assert pulse.lost
+
+
+def test_a_lost_engine_tells_what_is_stored(tmp_path):
+    class Lost(engines.LocalEngine):
+        def wait(self, timeout):
+            if len(sweep_store.read_results(tmp_path)) >= 2:
+                raise engines.EngineLostError("Expected it to stay. Received: it has gone")
+            return super().wait(timeout)
+
+    with pytest.raises(engines.EngineLostError, match=r"it has gone\. \d runs .* stored in .*same command continues"):
+        test_sweep.execute(tmp_path, test_sweep.squares(9, seconds=0.2), engine=lambda: Lost(1))
+    assert test_sweep.execute(tmp_path, test_sweep.squares(9)[:0]).left == 0
 
 
 def test_same_rows_as_the_local_engine_even_when_a_worker_is_killed(tmp_path, one_ray):
