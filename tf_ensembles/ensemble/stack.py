@@ -49,6 +49,17 @@ class Members(keras.layers.Layer):
     def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
         super().__init__(trainable=trainable, **kwargs)
         self.num_members, self._is_prior = num_members, not trainable
+        self._compiled: Hidden | None = None
+
+    def compiled(self) -> Any:
+        """Returns `prior_outputs` of these as a compiled function: always the same one, which is traced once."""
+        if self._compiled is None:
+
+            def compute(rows: Any) -> tf.Tensor:
+                return prior_outputs(self, rows)
+
+            self._compiled = Hidden(tf.function(compute, jit_compile=self.supports_jit, reduce_retracing=True))
+        return self._compiled.value
 
     @property
     def trainable(self) -> bool:
@@ -314,10 +325,7 @@ def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) 
     if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
         return None
 
-    def compute(rows: Any) -> tf.Tensor:
-        return prior_outputs(priors, rows)
-
-    compiled = tf.function(compute, jit_compile=priors.supports_jit, reduce_retracing=True)
+    compiled = priors.compiled()
     step = max(1, min(length, 2**22 // (priors.num_members * 64)))
     parts = []
     for start in range(0, length, step):

@@ -179,3 +179,15 @@ def test_a_prior_is_never_trained_whatever_flags_say():
     ensemble.trainable = True
     assert len(ensemble.trainable_variables) == 4 * MEMBERS
     assert not ensemble.priors.trainable_variables
+
+
+def test_a_second_fit_traces_the_priors_no_more():
+    def build():
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+    model = tfe.Ensemble(build, 2, prior=tfe.PriorFunction(build, 3.0))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = np.ones((8, 3), np.float32), np.zeros(8, int)
+    for _ in range(3):
+        model.fit(x, y, verbose=0)
+    assert model.priors.compiled().experimental_get_tracing_count() == 1
