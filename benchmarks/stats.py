@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles import extras
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -66,6 +68,7 @@ def mean_interval(values: ArrayLike) -> Interval:
     array = _checked(values)
     if not 2 <= len(array) < BOOTSTRAP_FROM:
         return _bootstrap(np.mean, [array])
+    extras.require("scipy", "An interval")
     from scipy import stats
 
     half = float(stats.t.ppf(0.975, len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array)))
@@ -178,6 +181,7 @@ def _pair(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _bootstrap(statistic: Callable[..., Any], samples: Sequence[Floats]) -> Interval:
+    extras.require("scipy", "An interval")
     from scipy import stats
 
     estimate, count = float(statistic(*samples)), len(samples[0])

@@ -12,6 +12,7 @@ from benchmarks.claims.base import Effect, Region
 from benchmarks.claims.tests import named, table_of
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Interval, NoDataError
+from tf_ensembles import extras
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Linear:
         return [dataclasses.replace(spread, unit="distance")]
 
     def _bound(self, tables: Tables) -> list[Effect]:
+        extras.require("scipy", "A claim")
         from scipy.stats import norm
 
         sweep = table_of(tables, "T1")

@@ -14,6 +14,7 @@ import sys
 from typing import NoReturn
 
 from benchmarks.commands import quiet
+from tf_ensembles import extras
 from trainers import onednn
 
 # What each sub-command is for; the module of its name in this folder implements it.
@@ -87,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return int(module.run(args) or 0)
         except USER_ERRORS as error:
-            print(f"tf-ensembles {top.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"tf-ensembles {top.command}: error: {' '.join(extras.explain(error).split())}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print(f"tf-ensembles {top.command}: stopped", file=sys.stderr)

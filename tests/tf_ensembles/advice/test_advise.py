@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
+from tests.needs import needs
 from tf_ensembles.advice import advise as advisor
 from tf_ensembles.advice import scores as advisor_scores
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice
@@ -255,6 +256,7 @@ def test_advice_can_be_read(advised):
     assert text.count("recommended") == 1
 
 
+@needs("matplotlib")
 def test_advice_can_be_drawn(advised, tmp_path):
     from PIL import Image
 

@@ -1,0 +1,5 @@
+"""Placeholder."""
+
+import setuptools
+
+setuptools.setup()
