@@ -56,9 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if args.oldest:
             lines = install(oldest(), str(ROOT), pathlib.Path(folder))
-            title = (
-                f"The oldest TensorFlow and Keras that setup.cfg allows, with CPython {version}: `make test-core`'s."
-            )
+            title = f"The oldest TensorFlow and Keras that setup.cfg allows, with CPython {version}: for test_core.py."
         else:
             lines = install(HELD, f"{ROOT}[all,dev]", pathlib.Path(folder))
             title = f"The tested set, for CPython {version}: what `make` installs."
