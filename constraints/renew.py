@@ -51,14 +51,17 @@ def main() -> None:
     """Writes the file of this Python."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oldest", action="store_true", help="the oldest allowed TensorFlow and Keras, core only")
+    parser.add_argument("--folder", type=pathlib.Path, help="where to make the environment, which is then kept")
     args = parser.parse_args()
     version = ".".join(map(str, sys.version_info[:2]))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         if args.oldest:
-            lines = install(oldest(), str(ROOT), pathlib.Path(folder))
+            lines = install(oldest(), str(ROOT), folder)
             title = f"The oldest TensorFlow and Keras that setup.cfg allows, with CPython {version}: for test_core.py."
         else:
-            lines = install(HELD, f"{ROOT}[all,dev]", pathlib.Path(folder))
+            lines = install(HELD, f"{ROOT}[all,dev]", folder)
             title = f"The tested set, for CPython {version}: what `make` installs."
     path = ROOT / "constraints" / ("oldest.txt" if args.oldest else f"{version}.txt")
     text = "\n".join([f"# {title} Made by constraints/renew.py.", *lines, ""])
