@@ -57,9 +57,11 @@ docs: $(STAMP)
 	@echo "Open build/site/index.html"
 
 dist: $(STAMP)
-	rm -rf dist
+	rm -rf dist build/twine
 	$(BIN)/python -m build
-	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m venv build/twine
+	build/twine/bin/python -m pip install --quiet --disable-pip-version-check twine
+	build/twine/bin/python -m twine check --strict dist/*
 
 # What this Python cannot have.
 skipped: | $(STAMP)

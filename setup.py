@@ -6,6 +6,7 @@ imports and strings alike, is changed to match. A checkout, or an editable insta
 `tf_ensembles/beside.py` lets the names of the wheel work there too.
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -38,6 +39,20 @@ def relocate(text: str, name: str = "") -> str:
     return KEPT.sub(lambda _: kept[0], text) if kept else text
 
 
+def project_urls() -> dict[str, str]:
+    """Returns the addresses of the repository that a workflow builds a release from; none elsewhere."""
+    server, repository = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if not server or not repository:
+        return {}
+    home = f"{server}/{repository}"
+    return {
+        "Source": home,
+        "Documentation": f"{home}/blob/main/docs/index.md",
+        "Changelog": f"{home}/blob/main/CHANGELOG.md",
+        "Issues": f"{home}/issues",
+    }
+
+
 class BuildPy(build_py):
     """Copies the packages, then moves three of them into the fourth."""
 
@@ -65,4 +80,4 @@ class EggInfo(egg_info):
 
 
 if __name__ == "__main__":
-    setuptools.setup(cmdclass={"build_py": BuildPy, "egg_info": EggInfo})
+    setuptools.setup(project_urls=project_urls(), cmdclass={"build_py": BuildPy, "egg_info": EggInfo})
