@@ -1,10 +1,15 @@
 """Tests that need an optional package are skipped without it, and say which extra brings it."""
 
 import importlib
+import pathlib
 
 import pytest
 
 from tf_ensembles import extras
+
+CHECKOUT = (pathlib.Path(__file__).parents[1] / "setup.cfg").is_file()
+# Tests of the sources, which a wheel holds in another arrangement.
+needs_checkout = pytest.mark.skipif(not CHECKOUT, reason="not a checkout")
 
 
 def needs(package):

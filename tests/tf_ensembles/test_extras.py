@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import stats
 from benchmarks.figures import base as figures_base
+from tests.needs import needs_checkout
 from tf_ensembles import extras, legacy_keras
 from trainers.images import cifar10
 from trainers.sweeps import engines, sweep
@@ -17,7 +18,7 @@ SETUP = pathlib.Path(__file__).parents[2] / "setup.cfg"
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
 
-@pytest.mark.skipif(not SETUP.is_file(), reason="not a checkout")
+@needs_checkout
 @pytest.mark.parametrize("package", extras.EXTRA_OF)
 def test_the_extra_brings_the_package(package):
     config = configparser.ConfigParser()
@@ -27,7 +28,7 @@ def test_the_extra_brings_the_package(package):
     assert any(line.startswith(f"{name}>") for line in listed)
 
 
-@pytest.mark.skipif(not SETUP.is_file(), reason="not a checkout")
+@needs_checkout
 def test_all_is_all_but_dev():
     config = configparser.ConfigParser()
     config.read(SETUP)
