@@ -1,7 +1,7 @@
 """Renews the tested set of the Python that runs it: makes an environment, installs everything, writes what came.
 
     python3.12 constraints/renew.py            # writes constraints/3.12.txt
-    python3.11 constraints/renew.py --oldest   # writes constraints/oldest.txt: the oldest allowed TensorFlow and Keras
+    python3.12 constraints/renew.py --oldest   # writes constraints/oldest.txt: the oldest allowed TensorFlow and Keras
 
 Run `make test` afterwards: a set is tested when its tests have passed.
 """
@@ -29,11 +29,11 @@ OLDEST = ("tensorflow", "keras")
 
 
 def oldest() -> dict[str, str]:
-    """Returns the lower limits of `setup.cfg` for TensorFlow and Keras, as pins of their first patch releases."""
+    """Returns the lower limits of `setup.cfg` for TensorFlow and Keras, as pins."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     limits = dict(re.findall(r"^([\w-]+)>=([\d.]+)", config["options"]["install_requires"], flags=re.MULTILINE))
-    return {name: f"=={limits[name]}.0" for name in OLDEST}
+    return {name: f"=={limits[name]}" for name in OLDEST}
 
 
 def install(limits: dict[str, str], what: str, folder: pathlib.Path) -> list[str]:
