@@ -17,7 +17,7 @@ from types import ModuleType
 from tf_ensembles import extras
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
-_FIX = f"Set {VARIABLE}=1 in the environment before Python starts, or import bandit_env.agents before using tf.keras."
+_FIX = f"Set {VARIABLE}=1 in the environment before Python starts, or use the bandits or the KL before tf.keras."
 
 
 def _tf_keras_is_keras_3() -> bool:
