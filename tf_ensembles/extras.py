@@ -23,6 +23,7 @@ EXTRA_OF = {
     "ray": "ray",
     "mkdocs": "docs",
     "sklearn": "dev",
+    "tensorboard": "dev",
 }
 _SPELLED = {
     "matplotlib": "Matplotlib",
@@ -34,6 +35,7 @@ _SPELLED = {
     "ray": "Ray",
     "mkdocs": "MkDocs",
     "sklearn": "scikit-learn",
+    "tensorboard": "TensorBoard",
 }
 # TF-Agents pins packages that were never built for a later Python.
 LAST_PYTHON = {"tf_agents": (3, 11)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit, run_bandit
+from bandit_env.rollout import run_bandit
 from tf_ensembles.base import Array
 
 
@@ -52,6 +52,7 @@ def numpy_rollout(num_problems: int, horizon: int, seed: int) -> Array:
 
 def make_driver(num_problems: int, horizon: int) -> Callable[[], Any]:
     """Returns a function that takes `horizon` steps of all problems in a TF-Agents driver, with agent and regret."""
+    from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
     from bandit_env.agents import driver
 
     env = HeteroscedasticLinearBandit(num_problems)

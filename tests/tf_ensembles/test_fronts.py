@@ -83,6 +83,7 @@ def test_former_names_work_and_say_what_replaced_them(package, former, now):
     assert former not in package.__all__
 
 
+@needs("tensorflow_probability")
 def test_former_methods_and_arguments_of_linear_work_and_say_what_replaced_them():
     problems = linear_problems.sample_problems(linear_problems.make_setting(2, 10), 3, seed=0)
     now = problems.distribution("ensemble-p")

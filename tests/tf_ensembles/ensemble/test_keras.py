@@ -9,6 +9,7 @@ import pytest
 import tf_ensembles as tfe
 from tests import builders
 from tests.builders import make_inputs, make_labels
+from tests.needs import needs
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 X, Y = make_inputs(builders.dense, 40), make_labels(40)
@@ -97,6 +98,7 @@ def test_dropout_goes_on_after_a_load_with_the_masks_it_would_have_drawn(tmp_pat
     np.testing.assert_array_equal(loaded.predict(X, verbose=0), whole.predict(X, verbose=0))
 
 
+@needs("tensorboard")
 def test_callbacks_of_keras_work(tmp_path):
     ensemble = _ensemble()
     ensemble.compile("adam", LOSS, metrics=[tfe.metrics.JointNLL(tau=4)])
