@@ -58,12 +58,13 @@ class BuildPy(build_py):
 
     def run(self) -> None:
         """Builds; an editable install has nothing to move."""
-        super().run()
         if self.editable_mode:
+            super().run()
             return
+        shutil.rmtree(self.build_lib, ignore_errors=True)  # What an earlier build left would go into the wheel.
+        super().run()
         home = pathlib.Path(self.build_lib) / HOME
         for name in MOVED:
-            shutil.rmtree(home / name, ignore_errors=True)
             (home.parent / name).rename(home / name)
         for path in home.rglob("*.py"):
             text = path.read_text(encoding="utf-8")
