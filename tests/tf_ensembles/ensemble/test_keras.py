@@ -34,12 +34,16 @@ def _alone(ensemble, optimizer, epochs=4, build=builders.dense):
     return np.stack(logits, axis=1).astype(np.float32)
 
 
+# In Keras 3.12 it fails for a plain model, too: it asks TensorFlow's variables for a path.
+needs_muon = pytest.mark.skipif(keras.__version__.startswith("3.12."), reason="Keras 3.12 has no Muon that works")
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
         lambda: keras.optimizers.Lamb(0.01),
         lambda: keras.optimizers.Adafactor(0.01),
-        lambda: keras.optimizers.Muon(0.01),
+        pytest.param(lambda: keras.optimizers.Muon(0.01), marks=needs_muon),
         lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
         lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.05),
         lambda: keras.optimizers.Adam(0.01, clipnorm=0.02),
