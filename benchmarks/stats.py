@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles import extras
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -196,6 +198,7 @@ def normal_interval(mean: float, error: float, count: int) -> Interval:
     mean, error = float(mean), float(error)
 
     def ends(level: float) -> tuple[float, float]:
+        extras.require("scipy", "An interval")
         from scipy import special
 
         reach = NORMAL if level == LEVEL else float(special.ndtri(1.0 - level / 2))
@@ -287,6 +290,7 @@ def _pair(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _student(level: float, degrees: int) -> float:
+    extras.require("scipy", "An interval")
     from scipy import special
 
     return float(-special.stdtrit(degrees, level / 2))

@@ -4,8 +4,11 @@ import os
 
 import pytest
 
+from tf_ensembles import extras
+
 # Some tests bring TF-Agents. Where tf.keras has been used before, it must have been Keras 2 (see `legacy_keras`).
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+if extras.is_available("tf_agents"):
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ class Lazy:
     def __getattr__(self, attribute):
         if attribute.startswith("_"):  # Pytest looks for these when it collects.
             raise AttributeError(attribute)
-        if self._name.startswith(("bandit_env", "tf_agents")):
+        if self._name.startswith(("bandit_env.agents", "tf_agents")):
             from tf_ensembles import legacy_keras
 
             legacy_keras.import_tf_agents()

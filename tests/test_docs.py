@@ -16,6 +16,7 @@ import sys
 import pytest
 
 from benchmarks.commands import main as cli
+from tests.needs import needs
 from tf_ensembles import moved
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -37,9 +38,15 @@ WITH_PYTHON = [path for path in PAGES if any(blocks(path, "python"))]
 QUICK = ("architecture", "index", "keras")
 
 
+def _marks(path, slow=False):
+    """The marks of a page's tests."""
+    agents = "bandit_env.agents import" in path.read_text()
+    return [*([pytest.mark.slow] if slow else []), *([needs("tf_agents")] if agents else [])]
+
+
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow) for path in WITH_PYTHON],
+    [pytest.param(path, id=path.stem, marks=_marks(path, path.stem not in QUICK)) for path in WITH_PYTHON],
 )
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     """One after the other, in one namespace, in an empty folder."""
@@ -100,7 +107,7 @@ def is_package(name):
     return importlib.util.find_spec(name).submodule_search_locations is not None
 
 
-@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=_marks(path)) for path in WITH_PYTHON])
 def test_python_blocks_call_what_there_is(path):
     """Also where they are too slow to run each time."""
     checked = Checked()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tf_ensembles import keras_registry, lazy, moved
+from tf_ensembles import beside, keras_registry, lazy, moved
 
 if TYPE_CHECKING:
     from tf_ensembles import linear as linear
@@ -61,4 +61,5 @@ __getattr__, __dir__, __all__ = lazy.attach(
     },
 )
 moved.install()
+beside.install()
 keras_registry.install()

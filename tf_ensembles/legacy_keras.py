@@ -1,19 +1,23 @@
-"""Owns the switch to legacy Keras 2 that TF-Agents and TensorFlow Probability need.
+"""Owns the switch to legacy Keras 2 that TF-Agents, and TensorFlow Probability up to 0.23, need.
 
 Both read `tf.keras` and expect Keras 2 there (`tf_keras`), which TensorFlow gives them when `TF_USE_LEGACY_KERAS=1` is
 set before `tf.keras` is first touched. Our own code uses `import keras` (Keras 3), which the switch does not affect,
 so both live in one process. Nothing here happens on `import tf_ensembles`, only when one of these functions is called.
+TensorFlow Probability from 0.24 on imports `tf_keras` by its own name, and needs no switch.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 from types import ModuleType
 
+from tf_ensembles import extras
+
 VARIABLE = "TF_USE_LEGACY_KERAS"
-_FIX = f"Set the environment variable {VARIABLE}=1 before Python starts, or import bandit_env before using tf.keras."
+_FIX = f"Set {VARIABLE}=1 in the environment before Python starts, or use the bandits or the KL before tf.keras."
 
 
 def _tf_keras_is_keras_3() -> bool:
@@ -46,18 +50,22 @@ def _switch(package: str) -> None:
         sys.modules.setdefault("tensorflow.keras", importlib.import_module("tf_keras.api._v2.keras"))
 
 
+def _tfp_needs_the_switch() -> bool:
+    version = importlib.metadata.version("tensorflow-probability")
+    return tuple(map(int, version.split(".")[:2])) < (0, 24)
+
+
 def import_tfp() -> ModuleType:
-    """Returns the `tensorflow_probability` module, with the legacy switch set first."""
-    _switch("TensorFlow Probability")
+    """Returns the `tensorflow_probability` module, with the legacy switch set first where it needs that."""
+    for package in ("tensorflow_probability", "tf_keras"):
+        extras.require(package, "A Gaussian KL")
+    if _tfp_needs_the_switch():
+        _switch("TensorFlow Probability")
     return importlib.import_module("tensorflow_probability")
 
 
 def import_tf_agents() -> ModuleType:
     """Returns the `tf_agents` module, with the legacy switch set first; says which extra brings it when missing."""
+    extras.require("tf_agents", "The TF-Agents side of the bandits (environment, agents, policies, drivers)")
     _switch("TF-Agents")
-    try:
-        return importlib.import_module("tf_agents")
-    except ModuleNotFoundError as error:
-        if error.name != "tf_agents":
-            raise
-        raise ImportError("Bandits need TF-Agents. Install it with: pip install 'tf-ensembles[bandit]'") from None
+    return importlib.import_module("tf_agents")

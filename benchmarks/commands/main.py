@@ -14,6 +14,7 @@ import sys
 from typing import NoReturn
 
 from benchmarks.commands import quiet
+from tf_ensembles import extras
 from trainers import onednn
 
 # What each sub-command is for; the module of its name in this folder implements it.
@@ -63,7 +64,7 @@ def _unknown(name: str) -> str:
     return f"tf-ensembles: error: unknown command '{name}'. {hint}"
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException | str) -> str:
     """Returns what an error says, on one line that fits a screen or two, and without what a terminal would obey."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(error))
     text = " ".join(text.split()) or type(error).__name__
@@ -95,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return int(module.run(args) or 0)
         except USER_ERRORS as error:
-            print(f"tf-ensembles {top.command}: error: {_one_line(error)}", file=sys.stderr)
+            print(f"tf-ensembles {top.command}: error: {_one_line(extras.explain(error) or error)}", file=sys.stderr)
             return 2
         except Exception as error:  # A damaged file may be the cause of any.
             name = type(error).__name__

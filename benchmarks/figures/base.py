@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from benchmarks import stats
 from benchmarks.figures import panels as panels_lib
 from benchmarks.figures.tables import Tables
+from tf_ensembles import extras
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,6 +140,12 @@ class Figure(abc.ABC):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Figure) and other.id == self.id
+
+
+def require_packages() -> None:
+    """Raises an error that names the extra, unless figures can be made here: before runs are, not after."""
+    for package in ("pandas", "scipy", "matplotlib"):
+        extras.require(package, "A figure")
 
 
 def write(figure: Figure, size: Any, rows: Rows, folder: pathlib.Path) -> list[str]:

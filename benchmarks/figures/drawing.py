@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import style
+from tf_ensembles import extras
 
 if TYPE_CHECKING:
     from benchmarks.figures.panels import Panel, Series
@@ -18,6 +19,7 @@ _MAX_TICKS = 7  # up to this many places along a logarithmic axis are all named
 
 def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
     """Returns a Matplotlib figure of the panels, with a title above and a caption below."""
+    extras.require("matplotlib", "A picture")
     from matplotlib import figure
 
     columns = len(panels) if len(panels) <= _COLUMNS else 3

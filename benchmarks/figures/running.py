@@ -49,6 +49,7 @@ def run(
     """
     from trainers.sweeps import store, sweep
 
+    base.require_packages()
     stages = {plan: plan.figure.stages(plan.size, context) for plan in plans}
     print_statements(plans)
     for plan in plans:
@@ -96,6 +97,7 @@ def draw(plan: Plan, folder: pathlib.Path) -> None:
     """Draws a figure from the rows that are there."""
     from trainers.sweeps import store
 
+    base.require_packages()
     rows = store.read_results(folder)
     if not rows:
         name = plan.figure.name

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.stats import NoDataError
+from tf_ensembles import extras
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,7 @@ class Tables:
         return table
 
     def _read_file(self, name: str) -> pd.DataFrame:
+        extras.require("pandas", "A table")
         import pandas as pd
 
         if not self.has(name):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-import bandit_env
+from bandit_env.rollout import run_bandit
 from tf_ensembles.base import Array
 
 
@@ -52,17 +52,18 @@ def numpy_rollout(num_problems: int, horizon: int, seed: int) -> Array:
 
 def make_driver(num_problems: int, horizon: int) -> Callable[[], Any]:
     """Returns a function that takes `horizon` steps of all problems in a TF-Agents driver, with agent and regret."""
+    from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
     from bandit_env.agents import driver
 
-    env = bandit_env.HeteroscedasticLinearBandit(num_problems)
-    agent = bandit_env.EnsembleThompsonAgent(
+    env = HeteroscedasticLinearBandit(num_problems)
+    agent = EnsembleThompsonAgent(
         env.time_step_spec(),
         env.action_spec(),
         "ensemble-bp",
         env.noise_variance,
         num_problems=num_problems,
     )
-    regret = bandit_env.CumulativeRegret(env.mean_rewards, num_problems)
+    regret = CumulativeRegret(env.mean_rewards, num_problems)
     return driver.make_online(env, agent, horizon, [regret])
 
 
@@ -82,7 +83,7 @@ def measure(num_problems: int, horizon: int, repeats: int) -> dict[str, float]:
     paths: dict[str, Callable[[], Any]] = {
         "numpy": lambda: numpy_rollout(num_problems, horizon, seed=1),
         "driver": driver,
-        "rollout": lambda: bandit_env.run_bandit("ensemble-bp", num_problems, horizon, seed=1),
+        "rollout": lambda: run_bandit("ensemble-bp", num_problems, horizon, seed=1),
     }
     for run in paths.values():
         run()  # compiles
@@ -95,9 +96,9 @@ def measure(num_problems: int, horizon: int, repeats: int) -> dict[str, float]:
         ratios = np.array(rates[name]) / np.array(rates["numpy"])
         result[f"{name} / numpy"] = float(np.median(ratios))
     # The heap takes some thousand steps to settle; a cost per step would go on growing.
-    bandit_env.run_bandit("ensemble-bp", num_problems, 20 * horizon, seed=1)
+    run_bandit("ensemble-bp", num_problems, 20 * horizon, seed=1)
     before = _peak_megabytes()
-    bandit_env.run_bandit("ensemble-bp", num_problems, 40 * horizon, seed=1)
+    run_bandit("ensemble-bp", num_problems, 40 * horizon, seed=1)
     result["megabytes more at 40x than at 20x the horizon"] = _peak_megabytes() - before
     return result
 

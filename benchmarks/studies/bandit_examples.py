@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_ensembles import files
+from tf_ensembles import extras, files
 from tf_ensembles.base import Array
 from trainers.sweeps import kinds
 
@@ -47,6 +47,7 @@ def make_environment(task: str, agent: str, seed: int) -> Any:
     if task == "testbed":
         problem = testbed.make_problem(input_dim=10, data_ratio=1, temperature=0.5, seed=seed)
         return tasks.TestbedBandit(problem, num_actions=50, seed=seed, per_arm=agent != "dropout")
+    extras.require("sklearn", "The digits of this study")
     from sklearn import datasets
 
     x, y = datasets.load_digits(return_X_y=True)
@@ -67,8 +68,8 @@ def make_agent(name: str, env: Any, seed: int, exploration: float) -> Any:
 def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior_scale: float) -> Any:
     import keras
 
-    import bandit_env
     import tf_ensembles as tfe
+    from bandit_env import NeuralThompsonAgent
     from bandit_env.agents import policy
 
     num_actions = policy.check_action_spec(action_spec)
@@ -81,7 +82,7 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
     ensemble = tfe.Ensemble(build, MEMBERS, tfe.PriorFunction(build, prior_scale), tfe.Bernoulli(0.5), seed=seed)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     ensemble.compile(keras.optimizers.Adam(RATE), loss, jit_compile=False)  # compiling would take longer than the run
-    return bandit_env.NeuralThompsonAgent(time_step_spec, action_spec, ensemble, seed=seed)
+    return NeuralThompsonAgent(time_step_spec, action_spec, ensemble, seed=seed)
 
 
 def build_member(features: int, heads: int) -> keras.Model:

@@ -233,6 +233,7 @@ def test_former_names_work_and_say_so():
     with pytest.warns(DeprecationWarning, match="NoiseFunction"):
         assert problems.NoiseLaw is problems.NoiseFunction
     sys.modules.pop("bandit_env.parameters", None)  # Another test may have asked for it.
+    vars(bandit_env).pop("parameters", None)
     with pytest.warns(DeprecationWarning, match=r"bandit_env\.thompson"):
         from bandit_env import parameters
     assert parameters.AgentParameters is bandit_env.AgentParameters

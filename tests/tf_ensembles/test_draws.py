@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.needs import needs
 from tf_ensembles import draws
 from tf_ensembles.draws import Purpose
 
@@ -70,6 +71,7 @@ def test_seeds_that_would_meet_another_purpose_are_refused():
     assert draws.key(-1, Purpose.PRIOR) == 0x5EED_0000
 
 
+@needs("scipy")
 def test_normals_invert_the_normal_distribution_on_the_whole_grid():
     from scipy import special
 

@@ -9,12 +9,14 @@ import sys
 import numpy as np
 import pytest
 
+from tests.needs import needs, needs_checkout
 from tf_ensembles import linear, testbed
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear import theory
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-FRONTS = ["tf_ensembles.metrics", "tf_ensembles.linear", "tf_ensembles.testbed", "tf_ensembles.advice", "bandit_env"]
+FRONTS = ["tf_ensembles.metrics", "tf_ensembles.linear", "tf_ensembles.testbed", "tf_ensembles.advice"]
+FRONTS += [pytest.param("bandit_env", marks=needs("tf_agents"))]
 
 
 def _for_type_checkers(package):
@@ -58,6 +60,7 @@ linear.LinearAgent, linear.Perturbation, draws.Purpose.PRIOR, machine.usable_cor
 """
 
 
+@needs_checkout
 def test_numpy_is_enough_for_functions_and_testbed():
     result = subprocess.run([sys.executable, "-c", WITHOUT.format(root=str(ROOT))], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
@@ -80,6 +83,7 @@ def test_former_names_work_and_say_what_replaced_them(package, former, now):
     assert former not in package.__all__
 
 
+@needs("tensorflow_probability")
 def test_former_methods_and_arguments_of_linear_work_and_say_what_replaced_them():
     problems = linear_problems.sample_problems(linear_problems.make_setting(2, 10), 3, seed=0)
     now = problems.distribution("ensemble-p")

@@ -9,6 +9,7 @@ import sys
 import keras
 
 import tf_ensembles as tfe
+from tests.needs import needs_checkout
 from tf_ensembles import bootstrap, keras_registry
 from tf_ensembles.metrics import streaming
 
@@ -93,6 +94,7 @@ def _registered(path):
     return [node.name for node in classes if any(registers(decorator, names) for decorator in node.decorator_list)]
 
 
+@needs_checkout
 def test_the_stand_ins_are_those_of_all_classes_that_register_themselves():
     found = {
         name: ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from tests.needs import needs
+from tf_ensembles import machine
 
 CHECK = """
 import sys, keras, tensorflow as tf
@@ -15,6 +19,9 @@ print("both")
 """
 TFP = "from tf_ensembles import legacy_keras; legacy_keras.import_tfp()\n"
 AGENTS = "from tf_ensembles import legacy_keras; legacy_keras.import_tf_agents()\n"
+VERSION = machine.versions(["tensorflow-probability"])["tensorflow-probability"]
+NEW_TFP = VERSION is not None and tuple(map(int, VERSION.split(".")[:2])) >= (0, 24)
+switched = pytest.mark.skipif(VERSION is None or NEW_TFP, reason="needs TensorFlow Probability 0.23")
 
 
 def _python(code, **environment):
@@ -26,13 +33,17 @@ def _python(code, **environment):
 @pytest.mark.parametrize(
     ("code", "environment"),
     [
-        (AGENTS, {}),
-        ("import tensorflow\n" + AGENTS, {}),
-        ("import keras\n" + TFP, {}),
-        ("import tf_ensembles as tfe; tfe.linear.kl\n" + TFP, {}),
-        ("import tensorflow as tf; tf.keras.Model\n" + TFP, {"TF_USE_LEGACY_KERAS": "1"}),
+        pytest.param(AGENTS, {}, id="ours first", marks=needs("tf_agents")),
+        pytest.param("import tensorflow\n" + AGENTS, {}, id="tensorflow first", marks=needs("tf_agents")),
+        pytest.param("import keras\n" + TFP, {}, id="keras first", marks=switched),
+        pytest.param("import tf_ensembles as tfe; tfe.linear.kl\n" + TFP, {}, id="core first", marks=switched),
+        pytest.param(
+            "import tensorflow as tf; tf.keras.Model\n" + TFP,
+            {"TF_USE_LEGACY_KERAS": "1"},
+            id="set by the user",
+            marks=switched,
+        ),
     ],
-    ids=["ours first", "tensorflow first", "keras first", "core first", "set by the user"],
 )
 def test_orders_that_work(code, environment):
     result = _python(code + CHECK, **environment)
@@ -40,6 +51,24 @@ def test_orders_that_work(code, environment):
     assert result.stdout.strip() == "both"
 
 
+@pytest.mark.skipif(not NEW_TFP, reason="needs TensorFlow Probability 0.24 or later")
+def test_a_later_tensorflow_probability_leaves_keras_alone():
+    code = """
+import tensorflow as tf
+assert tf.keras.Model.__module__.startswith("keras.src")
+import numpy as np, os
+from tf_ensembles import linear
+p, q = (linear.Gaussian(np.zeros(2), scale * np.eye(2)) for scale in (1.0, 2.0))
+print(float(linear.kl(p, q)))
+assert "TF_USE_LEGACY_KERAS" not in os.environ
+assert tf.keras.Model.__module__.startswith("keras.src")
+"""
+    result = _python(code)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert float(result.stdout) == pytest.approx(np.log(2.0) - 0.5, rel=1e-12)
+
+
+@switched
 @pytest.mark.parametrize(
     ("code", "environment", "text"),
     [

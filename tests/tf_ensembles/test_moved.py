@@ -8,8 +8,10 @@ import warnings
 
 import pytest
 
+from tests.needs import needs, needs_checkout
 from tf_ensembles import moved
 
+pytestmark = needs_checkout
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -18,7 +20,13 @@ def _file(module):
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-@pytest.mark.parametrize("former", moved.MODULES)
+FORMER = [
+    pytest.param(former, marks=needs("tf_agents") if now.startswith("bandit_env.agents") else ())
+    for former, now in moved.MODULES.items()
+]
+
+
+@pytest.mark.parametrize("former", FORMER)
 def test_a_former_module(former, monkeypatch):
     assert _file(moved.MODULES[former]).is_file()
     assert not _file(former).is_file()

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tf_ensembles import files
+from tf_ensembles import extras, files
 from tf_ensembles.advice.scores import Z95
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _LOG_RATIO = 5.0
 
 def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     """Draws `advice` into a file, of the kind that its suffix says."""
+    extras.require("matplotlib", "A plot")
     from matplotlib.figure import Figure
 
     rows = [row for row in advice.table if not row.diverged]

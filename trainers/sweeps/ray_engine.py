@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tf_ensembles import machine
+from tf_ensembles import extras, machine
 from trainers import onednn
 from trainers.sweeps import engines
 from trainers.sweeps import worker as sweep_worker
@@ -35,10 +35,9 @@ class RayEngine:
             # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
             # the variable when it is imported.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        try:
-            import ray
-        except ImportError:
-            raise ImportError("The ray engine needs Ray: pip install 'tf-ensembles[ray]'") from None
+        extras.require("ray", "The ray engine")
+        import ray
+
         self._ray = ray
         variables = {**sweep_worker.THREAD_VARIABLES, **onednn.variables()}
         if address is None:

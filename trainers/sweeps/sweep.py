@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tf_ensembles import machine
+from tf_ensembles import extras, machine
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
@@ -83,6 +83,7 @@ def read(folder: str | os.PathLike[str], *, facts: bool = True) -> pd.DataFrame:
         folder: the results folder; another process may be writing to it.
         facts: whether to keep what differs from one computation of a run to the next (wall time, machine, ...).
     """
+    extras.require("pandas", "The table of a sweep")
     import pandas as pd
 
     rows = {row["hash"]: row for row in sweep_store.read_results(folder)}

@@ -13,6 +13,7 @@ from benchmarks.claims.base import Effect, Region
 from benchmarks.claims.tests.agents import table_of
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Floats, NoDataError
+from tf_ensembles import extras
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +147,7 @@ _NONE = Region(high=0.5)  # of settings
 
 def more_than_chance(count: int) -> float:
     """Returns how many errors are more than chance, which makes one of `count` settings violate in 1 of 40 folders."""
+    extras.require("scipy", "A claim")
     from scipy.stats import norm
 
     return float(norm.isf(0.025 / count))

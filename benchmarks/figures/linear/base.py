@@ -13,6 +13,7 @@ from benchmarks.figures.linear import runs
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import NoDataError
 from benchmarks.style import listing
+from tf_ensembles import extras
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,11 @@ class LinearFigure(base.Figure):
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns one stage of all runs."""
         return [lambda rows: self.runs_of(size)]
+
+    def prepare(self, context: Mapping[str, Any]) -> None:
+        """Makes sure that KLs can be computed here."""
+        for package in ("tensorflow_probability", "tf_keras"):
+            extras.require(package, "A figure of linear regression")
 
     def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns a row per run, in the order of the plan."""

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from benchmarks.commands import main as cli
+from tests.needs import needs
 
 
 def _run(*arguments, code=None):
@@ -68,6 +69,7 @@ def test_info_is_quiet_and_tells_what_is_there():
         assert f"\n{name}" in f"\n{result.stdout}"
 
 
+@needs("tf_agents")
 def test_no_banner_reaches_a_person_and_real_messages_do():
     code = """
 import os, sys

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
+from tests.needs import needs
 from tf_ensembles.advice import advise as advisor
 from tf_ensembles.advice import scores as advisor_scores
 from tf_ensembles.advice import splits
@@ -306,6 +307,7 @@ def test_advice_can_be_read(advised):
     assert f"joint NLL {advice.against_plain.joint}" in text
 
 
+@needs("matplotlib")
 def test_advice_can_be_drawn(advised, tmp_path):
     from PIL import Image
 

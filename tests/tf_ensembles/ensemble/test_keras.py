@@ -9,6 +9,7 @@ import pytest
 import tf_ensembles as tfe
 from tests import builders
 from tests.builders import make_inputs, make_labels
+from tests.needs import needs
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 X, Y = make_inputs(builders.dense, 40), make_labels(40)
@@ -33,12 +34,16 @@ def _alone(ensemble, optimizer, epochs=4, build=builders.dense):
     return np.stack(logits, axis=1).astype(np.float32)
 
 
+# In Keras 3.12 it fails for a plain model, too: it asks TensorFlow's variables for a path.
+needs_muon = pytest.mark.skipif(keras.__version__.startswith("3.12."), reason="Keras 3.12 has no Muon that works")
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
         lambda: keras.optimizers.Lamb(0.01),
         lambda: keras.optimizers.Adafactor(0.01),
-        lambda: keras.optimizers.Muon(0.01),
+        pytest.param(lambda: keras.optimizers.Muon(0.01), marks=needs_muon),
         lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
         lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.05),
         lambda: keras.optimizers.Adam(0.01, clipnorm=0.02),
@@ -97,6 +102,7 @@ def test_dropout_goes_on_after_a_load_with_the_masks_it_would_have_drawn(tmp_pat
     np.testing.assert_array_equal(loaded.predict(X, verbose=0), whole.predict(X, verbose=0))
 
 
+@needs("tensorboard")
 def test_callbacks_of_keras_work(tmp_path):
     ensemble = _ensemble()
     ensemble.compile("adam", LOSS, metrics=[tfe.metrics.JointNLL(tau=4)])

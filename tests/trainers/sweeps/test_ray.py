@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import pathlib
 import signal
@@ -14,10 +13,10 @@ import threading
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tests.member_process import make_config, make_data, read_members
+from tests.needs import imported, needs
 from tests.trainers.sweeps import test_context, test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
@@ -25,7 +24,8 @@ from trainers.sweeps import engines, ray_engine, sweep
 from trainers.sweeps import store as sweep_store
 
 # Not imported here: the engine must say that it wants loopback before Ray is imported.
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+pytestmark = needs("ray")
+pd = imported("pandas")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,9 +13,9 @@ import sys
 import textwrap
 import time
 
-import pandas as pd
 import pytest
 
+from tests.needs import imported
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import progress as sweep_progress
@@ -25,6 +25,7 @@ from trainers.sweeps import store as sweep_store
 from trainers.sweeps import sweep
 from trainers.sweeps import worker as sweep_worker
 
+pd = imported("pandas")
 FUNCTIONS = "tests.sweep_functions"
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 

@@ -1,0 +1,250 @@
+"""What is built and how it is installed: one top-level name, metadata, the Makefile's Python, the Dockerfile."""
+
+import ast
+import configparser
+import importlib.util
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+VERSIONS = ("3.11", "3.12", "3.13")
+HOSTILE = "raise ImportError('this belongs to somebody else')\n"
+
+
+def _load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """The source archive and the wheel, as `python -m build` makes them of what git knows."""
+    folder = tmp_path_factory.mktemp("dist")
+    for name in _git("ls-files").splitlines():
+        if (ROOT / name).is_file():
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / "source" / name)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(folder / "source")]
+    variables = {**os.environ, "GITHUB_SERVER_URL": "https://example.org", "GITHUB_REPOSITORY": "someone/some"}
+    result = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    (path,) = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(dist / "installed")
+    return dist / "installed"
+
+
+def test_the_wheel_has_one_top_level_name_and_no_tests(wheel):
+    roots = {path.name for path in wheel.iterdir() if path.suffix != ".dist-info"}
+    assert roots == {"tf_ensembles"}
+    for name in ("py.typed", "trainers/agents.py", "bandit_env/rollout.py", "benchmarks/report/assets/report.css"):
+        assert (wheel / "tf_ensembles" / name).is_file()
+    (info,) = wheel.glob("*.dist-info")
+    assert (info / "top_level.txt").read_text().split() == ["tf_ensembles"]
+    assert "tf_ensembles.benchmarks.commands.main:main" in (info / "entry_points.txt").read_text()
+
+
+def test_the_wheel_names_its_packages_by_where_they_are(wheel):
+    for path in wheel.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert not {name.split(".")[0] for name in names} & {"trainers", "bandit_env", "benchmarks"}, path
+
+
+def test_the_wheel_works_beside_other_people_s_packages_of_the_same_names(wheel, tmp_path):
+    for name in ("trainers", "bandit_env", "benchmarks"):
+        (tmp_path / f"{name}.py").write_text(HOSTILE)
+    code = """
+import sys
+import tf_ensembles
+from tf_ensembles.trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks.commands import main
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles import bandit_env
+assert {"F6", "F12"} <= {figure.id for figure in registry.figures()}
+assert kinds.function_of("testbed") == "tf_ensembles.benchmarks.figures.testbed.runs:train_and_score"
+assert kinds.current_name("trainers.cifar10_runs:train_member") == "cifar10-member"  # as on disk
+assert "run_bandit" in dir(bandit_env)
+print(tf_ensembles.__file__)
+sys.exit(main.main(["--version"]))
+"""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(wheel)])}
+    command = [sys.executable, "-P", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.startswith(str(wheel))
+
+
+def test_the_metadata(wheel, dist):
+    (info,) = wheel.glob("*.dist-info")
+    text = (info / "METADATA").read_text()
+    for line in (
+        "License-Expression: Apache-2.0",
+        "Requires-Python: <3.14,>=3.11",
+        "Classifier: Typing :: Typed",
+        *(f"Classifier: Programming Language :: Python :: {version}" for version in VERSIONS),
+        "Project-URL: Source, https://example.org/someone/some",
+    ):
+        assert line in text
+    core = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", text, flags=re.MULTILINE)
+    assert core == ["tensorflow", "keras", "numpy", "tqdm"]
+    with tarfile.open(*dist.glob("*.tar.gz")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "Makefile", "constraints/3.11.txt", "tests/conftest.py", "benchmarks/stats.py"} <= names
+
+
+def test_relocation():
+    relocate = _load(ROOT / "setup.py").relocate
+    text = (
+        "from trainers import agents\nfrom bandit_env.agents import driver\nimport tf_ensembles as tfe\n"
+        'KIND = "benchmarks.figures.runs:compute"\n# See benchmarks/results and benchmarks. Then\n'
+        'OTHER = "tf_ensembles.trainers.agents", "my.trainers.x", "trainers"\n'
+        'ALIASES = {\n    "trainers.old:run": "run",\n}\nLAST = "trainers.new"\n'
+    )
+    assert relocate(text) == (
+        "from tf_ensembles.trainers import agents\nfrom tf_ensembles.bandit_env.agents import driver\n"
+        "import tf_ensembles as tfe\n"
+        'KIND = "tf_ensembles.benchmarks.figures.runs:compute"\n# See benchmarks/results and benchmarks. Then\n'
+        'OTHER = "tf_ensembles.trainers.agents", "my.trainers.x", "trainers"\n'
+        'ALIASES = {\n    "trainers.old:run": "run",\n}\nLAST = "tf_ensembles.trainers.new"\n'
+    )
+    with pytest.raises(ValueError, match="Expected 'from bandit_env import"):
+        relocate("import bandit_env\n")
+
+
+def test_a_checkout_has_the_names_of_the_wheel():
+    """In a process of its own: other tests may have imported either first."""
+    code = """
+import sys
+import tf_ensembles.trainers.sweeps.kinds as within
+import trainers.sweeps.kinds as beside
+from tf_ensembles import bandit_env
+import bandit_env as plain
+assert within is beside and bandit_env is plain
+assert "tensorflow" not in sys.modules
+try:
+    import tf_ensembles.trainers.nothing
+except ModuleNotFoundError as error:
+    assert error.name == "tf_ensembles.trainers.nothing"
+else:
+    raise SystemExit("found nothing")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    command = [sys.executable, "-m", "tf_ensembles.trainers.images.cifar10", "--help"]
+    assert "Prepares CIFAR10" in subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+
+
+def _make(tmp_path, *pythons, make_arguments=()):
+    """What `make lint` would do, with nothing but these Pythons in the PATH, each of which says its version."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, version in pythons:
+        (tools / name).write_text(f"#!/bin/sh\necho {version}\n" if version else "#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    for name in ("make", "sh", "cat", "cksum", "cut", "find", "sort", "echo", "rm", "touch"):
+        if (found := shutil.which(name)) is not None:
+            (tools / name).symlink_to(found)
+    command = ["make", "--dry-run", "lint", f"VENV={tmp_path / 'environment'}", *make_arguments]
+    variables = {"PATH": str(tools), "LC_ALL": "C"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=variables)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("pythons", "version"),
+    [
+        ([("python3.13", "3.13")], "3.13"),
+        ([("python3", "3.12")], "3.12"),
+        ([("python3.13", "3.13"), ("python3.11", "3.11")], "3.11"),
+        ([("python3.11", None), ("python3.12", "3.12")], "3.12"),  # such as a pyenv shim of one that is not chosen
+    ],
+)
+def test_make_finds_a_python(pythons, version, tmp_path):
+    result = _make(tmp_path, *pythons)
+    assert f"(CPython {version})" in result.stdout, result.stdout + result.stderr
+    assert f"--constraint constraints/{version}.txt" in result.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_keeps_the_environment_and_takes_another_python_where_it_is_asked_to(tmp_path):
+    first = _make(tmp_path, ("python3.12", "3.12"))
+    (stamp,) = re.findall(r"^touch (\S+/installed-3\.12-\d+)$", first.stdout, flags=re.MULTILINE)
+    pathlib.Path(stamp).parent.mkdir()
+    pathlib.Path(stamp).touch()
+    shutil.rmtree(tmp_path / "tools")
+    assert "Installing" not in _make(tmp_path, ("python3.11", "3.11")).stdout
+    shutil.rmtree(tmp_path / "tools")
+    asked = _make(tmp_path, ("python3.11", "3.11"), make_arguments=["PYTHON=python3.11"])
+    assert "Installing" in asked.stdout
+    assert "(CPython 3.11)" in asked.stdout
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_has_its_tested_set(version):
+    lines = (ROOT / "constraints" / f"{version}.txt").read_text().splitlines()
+    assert lines[0].startswith(f"# The tested set, for CPython {version}:")
+    pinned = dict(line.lower().replace("_", "-").split("==") for line in lines[1:])
+    assert {"tensorflow", "keras", "numpy", "pandas", "matplotlib", "ray", "pytest"} <= set(pinned)
+    assert ("tf-agents" in pinned) == (version == "3.11")
+
+
+def test_the_oldest_set_has_the_lower_limits():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    text = (ROOT / "constraints" / "oldest.txt").read_text()
+    for name in ("tensorflow", "keras"):
+        (limit,) = re.findall(rf"^{name}>=([\d.]+)", config["options"]["install_requires"], flags=re.MULTILINE)
+        assert re.search(rf"^{name}=={re.escape(limit)}$", text, flags=re.MULTILINE)
+
+
+def _instructions():
+    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
+    return [line.split(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def test_the_image_ends_with_the_self_test():
+    instructions = _instructions()
+    assert instructions[0] == ["FROM", "python:3.11-slim"]
+    assert instructions[-1] == ["RUN", "tf-ensembles info --check"]
+    assert {name for name, _ in instructions} <= {"FROM", "ARG", "COPY", "RUN", "ENTRYPOINT", "CMD"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the image has CPython 3.11")
+def test_the_commands_of_the_image_run_in_an_empty_environment(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "environment")], check=True)
+    shutil.copytree(ROOT, tmp_path / "source", ignore=shutil.ignore_patterns(".*", "build", "dist", "__pycache__"))
+    variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TF_USE_LEGACY_KERAS")}
+    variables["PATH"] = os.pathsep.join([str(tmp_path / "environment" / "bin"), variables["PATH"]])
+    last = ""
+    for name, value in _instructions():
+        if name == "ARG":
+            key, _, default = value.partition("=")
+            variables[key] = default
+        elif name == "RUN":
+            command = value.replace("/source", shlex.quote(str(tmp_path / "source")))
+            result = subprocess.run(command, shell=True, cwd=tmp_path, env=variables, capture_output=True, text=True)
+            assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+            last = result.stdout
+    assert last.endswith("everything works\n")
