@@ -12,6 +12,7 @@ from tf_ensembles import beside, keras_registry, lazy, moved
 if TYPE_CHECKING:
     from tf_ensembles import linear as linear
     from tf_ensembles import metrics as metrics
+    from tf_ensembles import priors as priors
     from tf_ensembles import testbed as testbed
     from tf_ensembles.advice.advise import Advice as Advice
     from tf_ensembles.advice.advise import advise as advise
@@ -54,6 +55,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "export_saved_model": "tf_ensembles.ensemble.export",
         "linear": "tf_ensembles.linear",
         "metrics": "tf_ensembles.metrics",
+        "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
         "testbed": "tf_ensembles.testbed",
         "with_ids": "tf_ensembles.ensemble.data",

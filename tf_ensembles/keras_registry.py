@@ -21,6 +21,8 @@ _PACKAGE = "tf_ensembles"
 # Every class of ours that Keras can save, and the module that registers it.
 HOMES = {
     "Ensemble": "tf_ensembles.ensemble.model",
+    "Cosine": "tf_ensembles.priors",
+    "Standardize": "tf_ensembles.priors",
     "Bernoulli": "tf_ensembles.bootstrap",
     "Exponential": "tf_ensembles.bootstrap",
     "GaussianNoise": "tf_ensembles.bootstrap",

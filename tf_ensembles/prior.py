@@ -13,13 +13,46 @@ class PriorFunction:
     """A frozen random network per member, added to its output: `f_m(x) = g_m(x) + scale * p_m(x)`.
 
     Only `g` is trained and decayed. Each member gets its own `p_m`, which is drawn once and saved with the model.
+
+        tfe.PriorFunction("auto", scale=1.0)                               # looks at inputs and outputs
+        tfe.PriorFunction(tfe.priors.fourier(length_scale=1.0), scale=1.0)
+        tfe.PriorFunction(build_prior, scale=3.0)                          # the paper's form: `scale` has no unit
+
+    A normalized prior has mean 0 and standard deviation 1 in every output, over the first data that the ensemble sees,
+    for each member by itself. `scale` is then a standard deviation in units of the output: logits, or the target's own.
+    The constants are part of the prior: they are saved, exported and distributed with it, and never change again.
     """
 
-    build: Callable[[], Any]  # returns a new Keras model at each call, with the output shape of the members
-    scale: float = 1.0  # the paper's prior scale
+    build: Any  # returns a new Keras model with the members' output shape at each call; or of `tfe.priors`; or "auto"
+    scale: float = 1.0
+    normalize: bool | None = None  # None: those of `tfe.priors` and "auto" are normalized, and your own are not
 
     def __post_init__(self) -> None:
+        if self.build == "auto":
+            from tf_ensembles import priors
+
+            object.__setattr__(self, "build", priors.Auto())
         if not callable(self.build):
-            raise ValueError(f"Expected a function that returns a Keras model. Received: {self.build!r}")
+            raise ValueError(
+                "Expected a function that returns a Keras model, a prior of tfe.priors, or 'auto'. "
+                f"Received: {self.build!r}"
+            )
         if not (self.scale >= 0.0 and math.isfinite(self.scale)):
             raise ValueError(f"Expected a finite prior scale >= 0. Received: {self.scale}")
+        if self.normalize not in (None, True, False):
+            raise ValueError(f"Expected normalize to be True, False or None. Received: {self.normalize!r}")
+
+    @property
+    def recipe(self) -> Callable[[Any], Any] | None:
+        """How to make a prior from what was seen of the data; None for a function of one's own, which needs no data."""
+        return self.build if getattr(self.build, "is_recipe", False) else None
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether outputs are standardized on the first data."""
+        return self.recipe is not None if self.normalize is None else bool(self.normalize)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it can be made only when data have been seen."""
+        return self.recipe is not None or self.is_normalized

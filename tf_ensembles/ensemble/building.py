@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tf_ensembles import draws
+from tf_ensembles import draws, priors
 from tf_ensembles.ensemble import keras_private, probe
 from tf_ensembles.ensemble.stack import MemberStack, SeparateMembers
+from tf_ensembles.prior import PriorFunction
 
 _COMPARED = 64  # numbers of a variable that are looked at first: two draws that agree in as many are one
 
@@ -109,6 +111,9 @@ class Draft:
                 with self._drawing(member):
                     model(sample)
 
+    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any) -> None:
+        """Does nothing: these models need no data."""
+
     # Initial weights.
 
     def draw_apart(self, frozen: bool) -> None:
@@ -183,6 +188,54 @@ class Draft:
                 if probe.difference(models[group[0]], models[other]) is None:
                     return group[0], other
         return None
+
+
+def draft_priors(prior: PriorFunction, num_members: int, seed: int) -> Draft:
+    """Returns the priors of an ensemble: at once, or when data have been seen."""
+    if prior.needs_data:
+        return Waiting(prior, num_members, seed)
+    return Draft(prior.build, num_members, seed, "build_prior")
+
+
+class Waiting(Draft):
+    """Priors that wait for data: their recipe looks at them, and their outputs are standardized on them.
+
+    Args:
+        prior: the prior function.
+        num_members: M.
+        seed: decides their weights.
+    """
+
+    has_known_outputs = False
+
+    def __init__(self, prior: PriorFunction, num_members: int, seed: int) -> None:
+        self._prior, self._arguments = prior, (num_members, seed, "build_prior")
+        self.models = []
+
+    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any) -> None:
+        """Makes the priors.
+
+        Args:
+            examples: returns examples in the structure of the members' inputs, arrays `[examples, ...]`.
+            member: a built member.
+            sample: a batch of one example.
+        """
+        x = examples()
+        recipe, build = self._prior.recipe, self._prior.build
+        if recipe is not None:
+            sight = priors.see(x, int(member(sample).shape[-1]), member)
+            build = functools.partial(recipe, sight)
+        super().__init__(build, *self._arguments)
+        if self._prior.is_normalized:
+            super().build_on(sample)
+            super().draw_apart(frozen=True)  # Before constants are computed from what they say.
+            self.models = [priors.standardized(model, x) for model in self.models]
+        self.has_known_outputs = all(model.built and hasattr(model, "output_shape") for model in self.models)
+
+    def draw_apart(self, frozen: bool) -> None:
+        """Draws nothing again where constants belong to what was drawn."""
+        if not self._prior.is_normalized:
+            super().draw_apart(frozen)
 
 
 def _coincide(variables: Sequence[Any]) -> bool:

@@ -132,6 +132,28 @@ def first_example(x: Any) -> Any:
     )
 
 
+def some_examples(x: Any, most: int = 1000) -> Any:
+    """Returns examples, all or some that lie evenly, as arrays in the structure of the model's inputs.
+
+    Args:
+        x: arrays, tensors, or a batched dataset, of which the first batches are read.
+        most: how many examples are enough.
+    """
+    if hasattr(x, "element_spec"):
+        batches, count = [], 0
+        for batch in x:
+            batches.append(split(batch[0] if isinstance(batch, tuple) else batch).x)
+            count += len(tf.nest.flatten(batches[-1])[0])
+            if count >= most:
+                break
+        return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[:most], *batches)
+    leaves = tf.nest.flatten(split(x).x)
+    if not tf.executing_eagerly() or any(keras.backend.is_keras_tensor(leaf) for leaf in leaves):
+        raise ValueError("Expected data to make priors on. Received: symbolic tensors; call model.adapt(x) first")
+    rows = np.linspace(0, len(leaves[0]) - 1, min(most, len(leaves[0]))).round().astype(int)
+    return tf.nest.map_structure(lambda v: np.asarray(v)[rows], split(x).x)
+
+
 def peek(x: Any) -> tuple[Any, Any]:
     """Returns data that `fit` reads from the start, and what `first_example` can read from them."""
     if isinstance(x, types.GeneratorType):

@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from tf_ensembles import priors
 from tf_ensembles.ensemble import keras_private
 
 
@@ -46,6 +47,7 @@ _FOLDED = (
     layers.AveragePooling1D, layers.AveragePooling2D, layers.AveragePooling3D,
     layers.GlobalMaxPooling1D, layers.GlobalMaxPooling2D, layers.GlobalMaxPooling3D,
     layers.GlobalAveragePooling1D, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling3D,
+    priors.Cosine,
     layers.Add, layers.Subtract, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum, layers.Concatenate,
 )  # fmt: skip
 # Likewise, but random: the draws of a folded batch are independent, so members get different masks.
@@ -338,6 +340,13 @@ def _layer_norm(runner: Runner, layer: layers.LayerNormalization, x: tf.Tensor, 
     return Stacked(tf.cast(y, dtype))
 
 
+def _standardize(runner: Runner, layer: priors.Standardize, x: tf.Tensor, stacked: bool) -> Stacked:
+    if not stacked:
+        x = tf.repeat(x[None], runner.num_members, axis=0)
+    mean, std = (_broadcastable(runner.value(weight, x.dtype), x) for weight in (layer.mean, layer.std))
+    return Stacked((x - mean) / std)
+
+
 def _rule(operation: Any) -> Rule | None:
     """Returns how to run the layer for all members in one operation, or None if there is no such way."""
     if not isinstance(operation, layers.Layer) or not operation.built:
@@ -348,6 +357,8 @@ def _rule(operation: Any) -> Rule | None:
         return _dense if _known_activation(operation) else None
     if type(operation) is layers.Embedding:
         return _embedding
+    if type(operation) is priors.Standardize:
+        return _standardize
     last = _last_axis(operation)
     if type(operation) is layers.BatchNormalization:
         return _batch_norm if last and not operation.synchronized else None

@@ -79,7 +79,7 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
         self._check = Hidden(check)
         drafts = [building.Draft(build_member, num_members, seed, "build_member")]
         if prior is not None:
-            drafts.append(building.Draft(prior.build, num_members, building.prior_seed(seed), "build_prior"))
+            drafts.append(building.draft_priors(prior, num_members, building.prior_seed(seed)))
         self._drafts = Hidden(drafts)
         if all(draft.has_known_outputs for draft in drafts):
             self._stack_models(None)
@@ -104,8 +104,9 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
         """Builds models that were returned unbuilt, by a batch of one example."""
         for draft in self._drafts.value:
             draft.build_on(sample)
-        self._built_on = stack.built_on(sample)
-        self._stack_models(sample)
+        known = all(draft.has_known_outputs for draft in self._drafts.value)
+        self._built_on = None if known else stack.built_on(sample)
+        self._stack_models(None if known else sample)
 
     def _stack_models(self, sample: Any) -> None:
         options = {"sample": sample, "num_members": self.num_members, "dtype": self.dtype_policy}
@@ -119,9 +120,26 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
     def _build_from(self, x: Any) -> None:
         """Builds from data, arrays or a dataset, and decides on XLA, which depends on what was built."""
         if self.members is None:
-            self._build_on(data.first_example(x))
+            sample = data.first_example(x)
+            members, *others = self._drafts.value
+            members.build_on(sample)
+            for draft in others:
+                draft.see(lambda: data.some_examples(x), members.models[0], sample)
+            self._build_on(sample)
             if self.compiled and self._auto_jit:
                 self.jit_compile = self._resolve_auto_jit_compile()
+
+    def adapt(self, x: Any) -> None:
+        """Shows data to an ensemble that has seen none: priors that look at data, or are normalized, are made on them.
+
+        The first data that `fit`, `predict` or `evaluate` are given do the same.
+
+        Args:
+            x: training inputs, as `fit` takes them.
+        """
+        if self.members is not None:
+            raise ValueError("Expected adapt before anything else. Received: an ensemble that is made already")
+        self._build_from(data.peek(x)[1])
 
     def _built_members(self) -> stack.Members:
         if self.members is None:
