@@ -57,6 +57,8 @@ def state(model: keras.Model) -> list[Item]:
     for layer in layers:
         what = f"layer {layer.name}"
         found.append(Item(what, (type(layer), layer.trainable, layer.dtype_policy.name), _fixed))
+        if hasattr(layer, "get_vocabulary"):  # It is in a table, of which no more than a handle can be seen.
+            found.append(Item(f"{what}: vocabulary", tuple(layer.get_vocabulary()), _fixed))
         found.extend(_walk(f"{what}: activity_regularizer", layer.activity_regularizer, _fixed, seen, 0))
         if isinstance(layer, keras.Model) and layer_rules.has_graph(layer):
             for operation, calls in keras_private.wiring(layer):
@@ -93,6 +95,8 @@ def _set_cell(cell: Any, value: Any) -> None:
 
 
 def _walk(what: str, value: Any, put: Callable[[Any], None], seen: dict[int, Any], depth: int) -> Iterator[Item]:
+    if isinstance(value, tf.Tensor) and value.dtype in (tf.resource, tf.variant):
+        return  # A handle.
     if isinstance(value, (*_PLAIN, np.ndarray, tf.Tensor, type)):
         yield Item(what, value, put)
     elif isinstance(value, tf.Variable):

@@ -191,3 +191,20 @@ def test_a_second_fit_traces_the_priors_no_more():
     for _ in range(3):
         model.fit(x, y, verbose=0)
     assert model.priors.compiled().experimental_get_tracing_count() == 1
+
+
+def test_members_with_other_vocabularies_run_each_with_its_own():
+    orders = iter((["a", "b"], ["b", "a"]))
+
+    def build():
+        text = keras.Input((1,), dtype="string")
+        ids = layers.StringLookup(vocabulary=next(orders))(text)
+        return keras.Model(text, layers.Dense(1)(layers.Flatten()(layers.CategoryEncoding(3, "one_hot")(ids))))
+
+    with pytest.warns(UserWarning, match=r"its own graph.*vocabulary"):
+        model = tfe.Ensemble(build, 2)
+    weights = [np.array([[0.0], [1.0], [2.0]]), np.zeros(1)]
+    for member in model.members.models:
+        member.set_weights(weights)
+    outputs = np.asarray(model.predict(tf.constant([["a"], ["b"]]), verbose=0))[..., 0]
+    np.testing.assert_array_equal(outputs, [[1.0, 2.0], [2.0, 1.0]])
