@@ -91,10 +91,11 @@ def test_a_prior_of_ones_own_is_normalized_as_by_hand():
             [keras.Input((3,)), keras.layers.Dense(7, "tanh", kernel_initializer=start), keras.layers.Dense(2)]
         )
 
+    x = RANDOM.normal(size=(100, 3)).astype(np.float32)
     plain = tfe.Ensemble(build_vectors, 3, prior=tfe.PriorFunction(build_prior, 1.0), seed=4)
     unit = tfe.Ensemble(build_vectors, 3, prior=tfe.PriorFunction(build_prior, 1.0, normalize=True), seed=4)
-    unit.adapt(VECTORS)
-    raw, normalized = (prior_alone(model, VECTORS) for model in (plain, unit))
+    unit.adapt(x)
+    raw, normalized = (prior_alone(model, x) for model in (plain, unit))
     np.testing.assert_allclose(normalized, (raw - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-4)
     assert unit.execution == "vectorized"
 
