@@ -11,7 +11,7 @@ from benchmarks.figures import base as figures_base
 from tests.needs import needs_checkout
 from tf_ensembles import extras, legacy_keras
 from trainers.images import cifar10
-from trainers.sweeps import engines, sweep
+from trainers.sweeps import ray_engine, sweep
 
 SETUP = pathlib.Path(__file__).parents[2] / "setup.cfg"
 # Names on the package index that differ from those that are imported.
@@ -41,7 +41,7 @@ def test_all_is_all_but_dev():
     ("package", "extra", "use"),
     [
         ("pandas", "plot", lambda folder: sweep.read(folder)),
-        ("ray", "ray", lambda folder: engines.RayEngine(1)),
+        ("ray", "ray", lambda folder: ray_engine.RayEngine(1)),
         ("scipy", "plot", lambda folder: stats.mean_interval([1.0, 2.0])),
         ("matplotlib", "plot", lambda folder: figures_base.require_packages()),
         ("tensorflow_probability", "linear", lambda folder: legacy_keras.import_tfp()),
