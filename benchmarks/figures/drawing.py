@@ -60,6 +60,9 @@ def _bars(axis: Any, panel: Panel) -> None:
         text = f"{one.y:.3f}" if abs(one.y) >= 1e-3 else style.number(one.y)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
         axis.text(place, 0.04, text, ha="center", fontsize=9, transform=axis.get_xaxis_transform(), bbox=box)
+    low, high = axis.get_ylim()
+    if low < 0.0:
+        axis.set_ylim(low - 0.15 * (high - low), high)  # Room for the numbers below bars and intervals that reach down.
     short = [name.removeprefix("ensemble-") for name in names]
     axis.set_xticks(range(len(names)), short, fontsize=9)
 

@@ -208,6 +208,6 @@ def _(test: tests.PriorScale, made: Made, value: Value) -> None:
 def set_mean(table: pd.DataFrame, rows: Any, score: str, mean: float) -> None:
     """Gives some rows' score a mean."""
     if not np.any(rows):
-        raise NoDataError("no rows to plant an effect in")
+        raise NoDataError("the settings or agents that it asks for are not run")
     values = table.loc[rows, score]
     table.loc[rows, score] = values * (mean / values.mean())

@@ -1,9 +1,9 @@
 """Uneven against even noise: does bootstrapping gain *because* the signal-to-noise ratio is uneven? For figure 2.
 
 The same problems twice: with labels as drawn, and with a quarter of the training labels 1 flipped to 0. A flip changes
-training labels and nothing else, so a seed is the same problem under both. Hyperparameters are chosen in two ways: *the
-same* for both agents and both kinds of noise, so that nothing but the noise differs; and for each agent and kind of
-noise by itself, as figure 2 has them.
+training labels and nothing else, so a seed is the same problem under both. Hyperparameters are chosen in two ways:
+*together*, the same for both agents and both kinds of noise, so that nothing but the noise differs; and *apart*, for
+each agent and kind of noise by itself, as figure 2 has them.
 
 The claim: what bootstrapping gains on joint predictions is larger where noise is uneven.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainers.sweeps.runs import Run
 
 EVEN, UNEVEN = "even", "uneven"
-SAME, APART = "the same for all", "each by itself"
+SAME, APART = "together", "apart"
 TUNINGS = {SAME: "best_shared", APART: "best_in_setting"}  # with the column of the grid that says so
 SCORE = "kl_joint"
 
@@ -135,7 +135,8 @@ class _Figure(figure_2.FlippedFigure):
         return (
             f"Mean over settings (temperature 0.1, d = {used['input dimensions d']}, T / d = {used['T / d']}) of the "
             f"difference of joint KLs, each divided by the uniform agent's. Even: labels as drawn. Uneven: 25% of the "
-            f"training labels 1 flipped to 0. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
+            "training labels 1 flipped to 0. Tuned together: the same hyperparameters for both agents and both kinds "
+            f"of noise; apart: for each. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
         )
 
 

@@ -252,7 +252,7 @@ def test_the_control_shows_the_gain_that_was_planted(tmp_path):
     control = FIGURES["even_noise"]
     write(control, "standard", all_rows(control, "standard", make_row), tmp_path)
     shown = summary(tmp_path, "even_noise")
-    for tuned in ("the same for all", "each by itself"):
+    for tuned in ("together", "apart"):
         panel = f"gain on joint KL, tuned {tuned}"
         assert shown.loc[(panel, "even noise"), "estimate"] == pytest.approx(0.0, abs=0.02)
         assert shown.loc[(panel, "uneven noise"), "estimate"] == pytest.approx(0.1, abs=0.02)
