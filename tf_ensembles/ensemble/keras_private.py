@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -182,6 +183,16 @@ def less_is_better(metric: keras.metrics.Metric) -> bool:
     """Whether a metric's smaller values are better."""
     # Keras keeps this for its own callbacks; ours name their direction in the same attribute.
     return metric._direction == "down"
+
+
+def refuse_sklearn_wrapper() -> None:
+    """Raises where `fit` is called by one of Keras's scikit-learn wrappers, which would pass on members' outputs."""
+    # What a wrapper is given is an ensemble like any other; who calls is all that tells.
+    if sys._getframe(2).f_globals.get("__name__", "").endswith("wrappers.sklearn_wrapper"):
+        raise ValueError(
+            "Expected a model with one output per example for a scikit-learn wrapper. Received: an ensemble; give the "
+            "wrapper a function that returns model.as_mixture()"
+        )
 
 
 def is_validation_of_fit(arguments: Mapping[str, Any]) -> bool:

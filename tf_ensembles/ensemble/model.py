@@ -330,6 +330,7 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
         Arrays are checked and numbered by position, and shuffled by the ensemble's seed. A `tf.data.Dataset` needs ids
         from `tfe.number_examples` when the ensemble has a bootstrap. Each member's losses are kept in `member_history`.
         """
+        keras_private.refuse_sklearn_wrapper()
         keras_private.require_compiled(self, "fit")
         x, y = self._prepare(x, y, training=True)
         if isinstance(validation_data, tuple) and data.is_arrays(validation_data[0]):

@@ -89,6 +89,10 @@ class Mixture:
             raise AttributeError(name)
         return getattr(self.ensemble, name)
 
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Trains the ensemble."""
+        return self.ensemble.fit(*args, **kwargs)
+
     def predict(self, x: Any, batch_size: int | None = None, **_: Any) -> Array:
         """Returns what the ensemble's `predict_proba` does."""
         return self.ensemble.predict_proba(x, batch_size=batch_size)

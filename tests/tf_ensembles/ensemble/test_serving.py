@@ -56,6 +56,15 @@ def test_scikit_learn_wrappers_take_the_mixture():
     np.testing.assert_allclose(np.ravel(wrapper.predict(X)), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("wrapper", [keras.wrappers.SKLearnClassifier, keras.wrappers.SKLearnRegressor])
+def test_scikit_learn_wrappers_refuse_an_ensemble_itself(wrapper):
+    def build():
+        return keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+
+    with pytest.raises(ValueError, match=r"give the wrapper a function that returns model.as_mixture\(\)"):
+        wrapper(_compiled(build, loss="mse")).fit(X, Y)
+
+
 def test_accumulated_gradients_equal_those_of_larger_batches():
     whole = _compiled(optimizer=keras.optimizers.SGD(0.1))
     parts = _compiled(optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2))
