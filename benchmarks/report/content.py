@@ -19,20 +19,13 @@ from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
 from benchmarks.figures.tables import Tables
+from benchmarks.report import story
 from tf_ensembles import files, machine
 
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
 SIGNS = {stats.SUPPORTED: "✓", stats.NOT_SUPPORTED: "✗", stats.INCONCLUSIVE: "?", stats.NOT_MEASURED: "–"}
-
-# What the paper wants its readers to take home, and the claims that carry it.
-MESSAGES = {
-    "Marginal predictions hardly tell ensembles apart.": ("F1-marginal", "F2-marginal", "F3-marginal", "F4-marginal"),
-    "Prior functions make joint predictions much better.": ("F1-p", "F8-p", "F7-depends", "F3-p", "F4-p"),
-    "Bootstrapping adds to that where noise is uneven.": ("E-interaction", "F2-bp", "F5-joint", "F6-bp", "F12-bp"),
-    "Where noise is even and priors are tuned, it adds nothing.": ("B4-constant", "E-even", "F1-bp-tuned", "F4-bp"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +38,16 @@ class Section:
     settings: tuple[Setting, ...]
     chosen: TextTable | None
     command: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Highlight:
+    """A small chart of the first screen: a panel of a figure as it is, and verdicts on it."""
+
+    title: str
+    figure: Figure
+    panel: Panel | None  # None where it was not measured
+    verdicts: tuple[tuple[judge.Result, str], ...]  # each with what its claim says in three words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,19 @@ class Report:
     def result(self, claim_id: str) -> judge.Result | None:
         """Returns the result of a claim by its id."""
         return next((result for result in self.results if result.claim.id == claim_id), None)
+
+    @property
+    def highlights(self) -> tuple[Highlight, ...]:
+        """The charts of the first screen."""
+        return tuple(self._highlight(one) for one in story.HIGHLIGHTS)
+
+    def _highlight(self, told: story.Highlight) -> Highlight:
+        sections = {one.figure.id: one for one in self.sections}
+        known = [(name, panel) for name in told.figures for panel in sections[name].panels if told.shows(panel)]
+        name, panel = known[0] if known else (told.figures[0], None)
+        found = [(self.result(claim), words) for claim, words in told.claims.items()]
+        verdicts = tuple((result, words) for result, words in found if result is not None)
+        return Highlight(told.title, sections[name].figure, panel, verdicts)
 
 
 def collect(folder: str | os.PathLike[str]) -> Report:
