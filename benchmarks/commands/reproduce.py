@@ -17,12 +17,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.commands import places, sweep
+from benchmarks.commands import options, places
 
 if TYPE_CHECKING:
     from benchmarks.figures.base import Figure
 
-PRESETS = sweep.PRESETS
 ENGINES = ("local", "ray")
 
 _COMPLETE = "complete"
@@ -75,7 +74,7 @@ def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = Non
     from benchmarks.figures import registry
 
     linear, bandit = (tuple(registry.select([part])) for part in ("linear", "bandit"))
-    where = ("--engine", engine, "--output")
+    where = ("--engine", engine, "--results")
     made = [
         Part(
             name,
@@ -117,18 +116,22 @@ def choose(listed: list[Part], only: str | None) -> list[Part]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("--preset", choices=PRESETS, default="quick", help="how large (default quick)")
-    parser.add_argument(
+    parser.epilog = options.examples(
+        "reproduce", "reproduce --preset quick --only F2,F6", "reproduce --preset standard --results results/mine"
+    )
+    options.add_preset(parser, "quick")
+    only = parser.add_argument(
         "--only", metavar="FIGURES", help="such as F2,F6; also linear, testbed, cifar10, bandit (default: all)"
     )
+    options.suggest(only, lambda: [name for part in parts("quick", "local", pathlib.Path()) for name in part.names])
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where sweeps run (default local)")
-    parser.add_argument("--output", type=pathlib.Path, help="folder of all results (default results/reproduce/PRESET)")
+    options.add_results(parser, None, "folder of all results (default results/reproduce/PRESET)")
     places.add_data_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs what is missing, writes the report, prints the verdicts and where the report is."""
-    output: pathlib.Path = args.output or pathlib.Path("results/reproduce") / args.preset
+    output: pathlib.Path = args.results or pathlib.Path("results/reproduce") / args.preset
     chosen = choose(parts(args.preset, args.engine, output, args.data_dir), args.only)
     facts = {"preset": args.preset, "engine": args.engine}
     failed = []

@@ -36,7 +36,12 @@ class Tables:
         """
         self.folder, self._part = pathlib.Path(folder), part
         if part is None and not any((self.folder / name).is_dir() for name in PARTS):
-            raise ValueError(f"Expected a folder with results of 'tf-ensembles reproduce'. Received: {folder}")
+            found = "which has none of them" if self.folder.is_dir() else "which is no folder"
+            looked = ", ".join(f"{name}/" for name in PARTS)
+            raise ValueError(
+                f"Expected a folder with results of 'tf-ensembles reproduce': any of {looked} in it. "
+                f"Received: {folder}, {found}"
+            )
         self._read = functools.lru_cache(maxsize=None)(self._read_file)
         self.of = functools.lru_cache(maxsize=None)(self._figure_table)
 

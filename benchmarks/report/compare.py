@@ -90,6 +90,8 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Co
     """Reads both folders and returns what differs."""
     tables = Tables(first), Tables(second)
     results = [judge.evaluate(one) for one in tables]
+    for one, judged in zip(tables, results, strict=True):
+        report_content.require_some(one, judged)
     pairs = tuple(ClaimPair(one, two) for one, two in zip(*results, strict=True))
     facts = [report_content.read_environment(one.folder) for one in tables]
     names = list(dict.fromkeys([*facts[0], *facts[1]]))

@@ -23,6 +23,7 @@ from benchmarks.report import story
 from tf_ensembles import files, machine
 
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
+_MISSING = " is not there"  # how a table that is missing is told
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
 SIGNS = {stats.SUPPORTED: "✓", stats.NOT_SUPPORTED: "✗", stats.INCONCLUSIVE: "?", stats.NOT_MEASURED: "–"}
@@ -83,10 +84,27 @@ def collect(folder: str | os.PathLike[str]) -> Report:
     """Reads a results folder, judges the claims, and returns what to write."""
     tables = Tables(folder)
     results = tuple(judge.evaluate(tables))
+    require_some(tables, results)
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
     return Report(str(tables.folder), results, sections, environment, times, speed)
+
+
+def require_some(tables: Tables, results: Sequence[judge.Result]) -> None:
+    """Raises an error that says what was looked for, where a folder has no table that can be used."""
+    if any(result.effects for result in results):
+        return
+    for figure in registry.figures():
+        with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
+            tables.of(figure)
+            return
+    missing = [result.reason.removesuffix(_MISSING) for result in results if result.reason.endswith(_MISSING)]
+    looked = ", ".join(list(dict.fromkeys(missing))[:4])
+    raise ValueError(
+        f"Expected tables of 'tf-ensembles reproduce' in {tables.folder}, such as {looked or 'those of linear/'}. "
+        "Received: none that can be used"
+    )
 
 
 def statements(report: Report) -> TextTable:

@@ -120,7 +120,9 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
     """Reads how far the sweep of a folder is, also while another process runs it."""
     plan = sweep_store.read_planned(folder)
     if not plan.found:
-        raise ValueError(f"Expected the results folder of a sweep. Received: {os.fspath(folder)}")
+        raise ValueError(
+            f"Expected the results folder of a sweep, with a {sweep_store.PLAN} in it. Received: {os.fspath(folder)}"
+        )
     results = sweep_store.read_timings(folder)
     timings = {timing.hash: timing for timing in results.found}
     hashes = {run.hash for run in plan.found}

@@ -40,7 +40,7 @@ class Fake:
         self.calls.append(name)
         if any(word in name for word in self.failing):
             return subprocess.CompletedProcess(command, 1)
-        option = "--figures-to" if "--figures-to" in command else "--output"
+        option = "--figures-to" if "--figures-to" in command else "--results"
         folder = pathlib.Path(command[command.index(option) + 1])
         folder.mkdir(parents=True, exist_ok=True)
         for path in (self.world / folder.name).iterdir():
@@ -102,7 +102,7 @@ def test_only_chooses_by_figure_or_kind():
 
 
 def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path, capsys):
-    arguments = ["reproduce", "--output", str(tmp_path / "out")]
+    arguments = ["reproduce", "--results", str(tmp_path / "out")]
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
     assert f"{len(CLAIMS)} supported" in said
@@ -134,7 +134,7 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
 
 def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):
     fake.failing = {"figure_1", "bandit"}
-    arguments = ["reproduce", "--only", "linear,testbed,F6", "--output", str(tmp_path)]
+    arguments = ["reproduce", "--only", "linear,testbed,F6", "--results", str(tmp_path)]
     assert cli.main(arguments) == 1
     said = capsys.readouterr()
     assert "Failed: figures 6, 12, figure 1" in said.err
@@ -147,7 +147,7 @@ def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):
 
 def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, capsys):
     fake.images = False
-    assert cli.main(["reproduce", "--only", "linear,F4", "--output", str(tmp_path)]) == 0
+    assert cli.main(["reproduce", "--only", "linear,F4", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "left out, CIFAR10 could not be downloaded or read" in said
     assert "CIFAR10 could not be downloaded or read" in (tmp_path / "report.html").read_text()
@@ -156,11 +156,11 @@ def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, caps
 
 def test_nothing_at_all_is_a_failure(fake, tmp_path, capsys):
     fake.failing = {"linear"}
-    assert cli.main(["reproduce", "--only", "linear", "--output", str(tmp_path / "out")]) == 1
+    assert cli.main(["reproduce", "--only", "linear", "--results", str(tmp_path / "out")]) == 1
     assert "Nothing was measured" in capsys.readouterr().err
 
 
 def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(reproduce.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 130))
-    assert cli.main(["reproduce", "--only", "linear,F1", "--output", str(tmp_path)]) == 130
+    assert cli.main(["reproduce", "--only", "linear,F1", "--results", str(tmp_path)]) == 130
     assert "stopped" in capsys.readouterr().err

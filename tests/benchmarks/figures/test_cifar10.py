@@ -219,10 +219,10 @@ def test_without_cifar10_nothing_starts(monkeypatch, tmp_path, capsys):
         raise ValueError("Expected CIFAR10 in X, or a way to get it. Received: none")
 
     monkeypatch.setattr(cifar10_data, "prepare_cifar10", cannot)
-    assert cli.main(["sweep", "run", "figure_3", "--output", str(tmp_path)]) != 0
+    assert cli.main(["sweep", "run", "figure_3", "--results", str(tmp_path)]) != 0
     assert "Expected CIFAR10" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-    assert cli.main(["sweep", "run", "figure_3", "--output", str(tmp_path), "--dry-run"]) == 0
+    assert cli.main(["sweep", "run", "figure_3", "--results", str(tmp_path), "--dry-run"]) == 0
 
 
 def test_configurations_hold_no_place():
