@@ -126,7 +126,7 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
 def format_text(results: tuple[judge.Result, ...]) -> str:
     """Returns the table of verdicts, a line per claim, for a terminal."""
     from benchmarks.claims import judge
-    from benchmarks.report.content import SIGNS
+    from benchmarks.stats import SIGNS
 
     width = max(len(result.claim.id) for result in results)
     lines = []

@@ -8,7 +8,7 @@ from benchmarks import stats
 from benchmarks.claims import judge
 from benchmarks.claims.base import Effect, Margin
 from benchmarks.report import content, svg
-from benchmarks.report.content import SIGNS, Report
+from benchmarks.report.content import Report
 from benchmarks.report.page import badge, escape, fold, section
 
 _ABOUT = (
@@ -27,7 +27,7 @@ def render(report: Report) -> str:
     header, rows = content.statements(report)
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    legend = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
+    legend = ", ".join(f"{sign} {verdict}" for verdict, sign in stats.SIGNS.items())
     statements = (
         '<div class="scroll" role="region" tabindex="0" aria-label="Statements of the paper"><table>'
         f"<caption>{escape(legend)}, = an identity</caption><thead><tr>{heads}</tr></thead>"

@@ -26,8 +26,6 @@ ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
 _MISSING = " is not there"  # how a table that is missing is told
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
-SIGNS = {stats.SUPPORTED: "✓", stats.NOT_SUPPORTED: "✗", stats.INCONCLUSIVE: "?", stats.NOT_MEASURED: "–"}
-
 
 @dataclasses.dataclass(frozen=True)
 class Section:
@@ -112,9 +110,10 @@ def statements(report: Report) -> TextTable:
     rows = []
     for one in sentences.STATEMENTS:
         found = [result for result in map(report.result, one.claims) if result is not None]
-        raw = " ".join(f"{SIGNS[result.verdict]} {result.claim.id}" for result in found)
+        raw = " ".join(f"{stats.SIGNS[result.verdict]} {result.claim.id}" for result in found)
         family = " ".join(
-            "=" if result.claim.identity else SIGNS[result.adjusted] if result.adjusted else "–" for result in found
+            "=" if result.claim.identity else stats.SIGNS[result.adjusted] if result.adjusted else "–"
+            for result in found
         )
         rows.append([one.where, one.text, raw or f"not testable here: {one.untested}", family])
     return ["section, figure", "what the paper says", "claims and verdicts", "as one family"], rows

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from benchmarks import stats
 from benchmarks.claims import judge
 from benchmarks.claims.base import Effect
 from benchmarks.figures import panels
 from benchmarks.report import content, story
-from benchmarks.report.content import SIGNS, Report, Section
+from benchmarks.report.content import Report, Section
 
 
 def render(report: Report) -> str:
@@ -22,7 +23,7 @@ def render(report: Report) -> str:
     lines += ["", "## The paper in four sentences", ""]
     for message, ids in story.MESSAGES.items():
         found = [result for result in map(report.result, ids) if result is not None]
-        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {SIGNS[one.verdict]}" for one in found))
+        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {stats.SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
     lines += [judge.family(report.results), ""]
     header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
@@ -65,11 +66,11 @@ def _section(section: Section) -> list[str]:
 def _row(result: judge.Result) -> list[str]:
     effects = "; ".join(_effect(effect, result) for effect in result.effects) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
-    verdict = f"{SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
-    verdict += f"; second reading, alike: {SIGNS[result.reading]} {result.reading}" if result.reading else ""
+    verdict = f"{stats.SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
+    verdict += f"; second reading, alike: {stats.SIGNS[result.reading]} {result.reading}" if result.reading else ""
     family = "identity" if result.claim.identity else "–"
     if result.adjusted:
-        family = f"{SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}".replace(
+        family = f"{stats.SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}".replace(
             "= <", "<"
         )
     count = f"{result.count:,}" if result.count else "–"

@@ -13,7 +13,6 @@ import importlib.resources
 from collections.abc import Sequence
 
 from benchmarks import stats, style
-from benchmarks.report.content import SIGNS
 
 _KINDS = {
     stats.SUPPORTED: "supported",
@@ -56,7 +55,7 @@ def escape(text: object) -> str:
 def badge(verdict: str, text: str | None = None, link: str | None = None) -> str:
     """Returns a verdict as a badge: a sign, words and a color. Where the words are others, the verdict is read out."""
     told = f'<span class="said">: {escape(verdict)}</span>' if text and verdict not in text else ""
-    inside = f'<span aria-hidden="true">{SIGNS[verdict]}</span> {escape(text or verdict)}{told}'
+    inside = f'<span aria-hidden="true">{stats.SIGNS[verdict]}</span> {escape(text or verdict)}{told}'
     if link is not None:
         return f'<a class="badge {_KINDS[verdict]}" href="#{escape(link)}">{inside}</a>'
     return f'<span class="badge {_KINDS[verdict]}">{inside}</span>'
