@@ -63,12 +63,12 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 # What the quick preset takes, about: seconds of two cores. Only to tell what is left before anything was measured.
 _QUICK_SECONDS = {
-    "linear": 33.0,
+    "linear": 37.0,
     "figures 6, 12": 46.0,
     "figures 2, 8, 9": 54.0,
     "figure 1": 61.0,
-    "figure 7": 28.0,
-    "figures 3, 4, 5, 10, 11": 84.0,
+    "figure 7": 27.0,
+    "figures 3, 4, 5, 10, 11": 80.0,
 }
 _OTHER_SECONDS = 28.0  # of a figure that is not named here
 _VERDICT = re.compile(rf"([A-Z][\w-]*): ({'|'.join(stats.VERDICTS)}): .*")

@@ -74,7 +74,7 @@ class Stages:
     def hear(self, line: str) -> None:
         """Takes a line that the part has printed."""
         if found := _STAGE.fullmatch(line):
-            self._stage, line = found[1], found[2].partition(" to do in ")[0]
+            self._stage, line = found[1], found[2].partition(" in ")[0]
         if line.strip():
             self._last = line.strip()
 
