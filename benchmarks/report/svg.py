@@ -177,7 +177,7 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str], frame: Frame) ->
     for tick in ticks:
         x, text = across.place(tick), panel.places[int(tick)] if panel.places else number(tick)
         half = 0.5 * frame.letter * len(text)
-        if x - half < free:
+        if x - half < free and not panel.places:
             continue  # It would run into the text before it.
         free = x + half + frame.letter
         parts.append(
