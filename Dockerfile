@@ -1,6 +1,6 @@
 # docker build -t tf-ensembles .          # CPU; the build fails unless the self-test passes
 # docker run --rm tf-ensembles info
-# docker run --rm -v "$PWD/results:/results" tf-ensembles reproduce --preset quick --output /results
+# docker run --rm -v "$PWD/results:/results" tf-ensembles reproduce --preset quick --results /results
 FROM python:3.11-slim
 ENTRYPOINT ["tf-ensembles"]
 CMD ["info", "--check"]

@@ -38,6 +38,7 @@ Ends = Callable[[float], tuple[float, float]]  # from a level, such as 0.05, to 
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE = "supported", "not supported", "inconclusive at this size"
 NOT_MEASURED = "not measured"
 VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)
+SIGNS = dict(zip(VERDICTS, "✓✗?–", strict=True))
 # What an interval of a difference `first - second` says.
 LOWER, HIGHER, NO_DIFFERENCE, TOO_FEW = "lower", "higher", "no difference shown", "too few seeds to say"
 

@@ -142,10 +142,11 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def press(self, key, code=None):
-        """Presses a key."""
+    def press(self, key, code=None, text=""):
+        """Presses a key; keys that write something, such as Enter, have a text."""
+        virtual = {"windowsVirtualKeyCode": ord(text)} if text else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=code or key)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, text=text, **virtual)
 
     def type(self, text):
         """Types text where the focus is."""

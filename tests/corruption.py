@@ -125,7 +125,7 @@ def invocations(world, with_model=True):
 
     store, sweeps = world / "store", world / "sweeps"
     arrays, results = world / "arrays.npz", world / "results"
-    figure = ["tests.sweep_definition", "--output", sweeps]
+    figure = ["tests.sweep_definition", "--results", sweeps]
     found = [
         (["sweep", "status", sweeps / "made_up-quick"], under("sweeps")),
         (["sweep", "draw", *figure, "--figures-to", world / "drawn"], under("sweeps", "results.jsonl")),
@@ -134,7 +134,7 @@ def invocations(world, with_model=True):
         (["cifar10", "status", "--store", store], under("store")),
         (["cifar10", "status", "--store", store, "--verify"], under("store")),
         (["cifar10", "evaluate", "--store", store, "--name", "both"], under("store")),
-        (["cifar10", "train", "--arrays", arrays, "--num-members", "0", "--store", store], [arrays]),
+        (["cifar10", "train", "--arrays", arrays, "--members", "0", "--store", store], [arrays]),
         (["report", results], under("results")),
         (["report", "--compare", results, results, "--output", world / "compare"], under("results")),
     ]  # fmt: skip

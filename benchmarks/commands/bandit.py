@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 
-from benchmarks.commands import sweep
+from benchmarks.commands import options, sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options; sizes that are not given are the preset's."""
-    parser.add_argument("--preset", choices=sweep.PRESETS, default="standard", help="how large (default standard)")
+    few = "--problems 2000 --tuning-problems 500 --horizon 500"
+    parser.epilog = options.examples(
+        "bandit --preset quick", f"bandit {few} --members 1 10 100", f"bandit {few} --members"
+    )
+    options.add_preset(parser, "standard")
     parser.add_argument("--problems", type=int, help="reported problems J (standard: 100,000)")
     parser.add_argument("--tuning-problems", type=int, help="problems to tune on (standard: 10,000)")
     parser.add_argument("--horizon", type=int, help="steps T (standard: 10,000)")
@@ -23,12 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dim", type=int, help="features d (default 2)")
     parser.add_argument("--prior-scale", type=float, help="s0, of theta* (default 1)")
     parser.add_argument(
-        "--members", type=int, nargs="*", help="sizes of finite ensembles; none to skip (standard: 1 to 300)"
+        "--members",
+        type=int,
+        nargs="*",
+        metavar="M",
+        help="of finite ensembles; none to skip them (standard: 1 to 300)",
     )
     parser.add_argument("--members-horizon", type=int, help="steps for finite ensembles (default 500)")
     parser.add_argument("--part", type=int, help="problems per run of the sweep (standard: 500)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit"))
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default 0)")
+    options.add_results(parser, "results/bandit", "folder of runs, tables and figures")
     sweep.add_engine_arguments(parser)
 
 
@@ -51,8 +58,9 @@ def run(args: argparse.Namespace) -> int:
     }
     given = {name: value for name, value in asked.items() if value is not None}
     plans = [
-        running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.output, args.preset)
+        running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.results, args.preset)
         for figure in figures
     ]
-    options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
-    return running.run(plans, args.output, {}, **options)
+    code = running.run(plans, args.results, {}, **sweep.engine_options(args))
+    sweep.answer(args, plans)
+    return code

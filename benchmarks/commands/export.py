@@ -7,9 +7,12 @@ import importlib
 import pathlib
 import zipfile
 
+from benchmarks.commands import options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model's and the export's paths."""
+    parser.epilog = options.examples("export model.keras served/1", "export model.keras served/1 --import my_layers")
     parser.add_argument("model", type=pathlib.Path, help="an ensemble saved by model.save('NAME.keras')")
     parser.add_argument(
         "output", type=pathlib.Path, help="the SavedModel's folder; an earlier export there is replaced"
@@ -48,5 +51,5 @@ def run(args: argparse.Namespace) -> None:
             f"{type(error).__name__}: {reason}"
         ) from error
     path = tfe.export_saved_model(model, args.output)
-    print(f"{model.num_members} members, signatures serving_default, members, sample, uncertainty")
-    print(f"wrote {path}")
+    text = f"{model.num_members} members, signatures serving_default, members, sample, uncertainty\nwrote {path}"
+    options.answer(args, {"path": path, "members": model.num_members}, text)

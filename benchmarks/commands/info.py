@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 
+from benchmarks.commands import options
 from tf_ensembles import extras, machine
 from trainers import onednn
 from trainers.images import cifar10
@@ -28,6 +29,7 @@ _PACKAGES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
+    parser.epilog = options.examples("info", "info --check", "info --json")
     parser.add_argument(
         "--check", action="store_true", help="test the installation: fit, save, export, bandit; about 20 seconds"
     )
@@ -53,14 +55,16 @@ def run(args: argparse.Namespace) -> int:
         "npm": npm if npm else "missing: only needed to prepare CIFAR10 where the TFDS host cannot be reached",
     }
     width = max(map(len, facts))
-    for name, value in facts.items():
-        print(f"{name:<{width}}  {value}")
+    lines = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
     if not args.check:
+        options.answer(args, facts, lines)
         return 0
     from benchmarks.commands import self_test
 
-    print()
-    return self_test.run()
+    print(f"{lines}\n")
+    code = self_test.run()
+    options.answer(args, facts | {"works": not code})
+    return code
 
 
 def _not_installed(package: str) -> str:

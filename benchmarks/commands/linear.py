@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 
-from benchmarks.commands import sweep
-
-# The preset of all sizes was called `full` when there were two.
-PRESETS = (*sweep.PRESETS, "full")
+from benchmarks.commands import options, sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument(
-        "--preset", choices=PRESETS, default="standard", help="quick: half a minute; standard: minutes (default)"
-    )
+    parser.epilog = options.examples("linear --preset quick", "linear --problems 200 --seed 1 --results results/linear")
+    options.add_preset(parser, "standard", "quick: half a minute; standard: minutes")
+    preset = next(action for action in parser._actions if action.dest == "preset")
+    preset.type = lambda name: _preset(parser, name)
     parser.add_argument("--problems", type=int, default=None, help="problems per setting (default: the preset's)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default: 0)")
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=pathlib.Path("results/linear"), help="folder to write to"
-    )
+    options.add_results(parser, "results/linear", "folder of runs, tables and figures")
     sweep.add_engine_arguments(parser)
+
+
+def _preset(parser: argparse.ArgumentParser, name: str) -> str:
+    """The preset of all sizes was called `full` when there were two."""
+    if name != "full":
+        return name
+    options.note(parser, "--preset full is --preset standard now")
+    return "standard"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,10 +40,11 @@ def run(args: argparse.Namespace) -> int:
     if args.seed < 0:
         raise ValueError(f"Expected --seed >= 0. Received: {args.seed}")
     figures = registry.select(["linear"])
-    size = figures[0].presets["standard" if args.preset == "full" else args.preset]
+    size = figures[0].presets[args.preset]
     if args.problems is not None:
         size = dataclasses.replace(size, problems=args.problems, joint_problems=args.problems)
     size = dataclasses.replace(size, seed=args.seed)
-    plans = [running.Plan(figure, size, args.output, args.preset) for figure in figures]
-    options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
-    return running.run(plans, args.output, {}, **options)
+    plans = [running.Plan(figure, size, args.results, args.preset) for figure in figures]
+    code = running.run(plans, args.results, {}, **sweep.engine_options(args))
+    sweep.answer(args, plans)
+    return code

@@ -7,13 +7,15 @@ A command module defines `add_arguments(parser)` and `run(args)` and imports Ten
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import functools
 import importlib
 import importlib.metadata
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from benchmarks.commands import quiet
+from benchmarks.commands import options, quiet
 from tf_ensembles import extras
 from trainers import onednn
 
@@ -28,6 +30,7 @@ COMMANDS = {
     "report": "the report of a results folder, or of two side by side",
     "export": "write a saved .keras ensemble as a TensorFlow SavedModel",
     "info": "versions, devices, cores and which optional parts are available",
+    "completion": "what makes bash, zsh or fish complete this command's words",
 }
 
 # What a user can cause: bad values, missing extras, missing or unwritable files.
@@ -36,7 +39,10 @@ _MOST_LETTERS = 1000  # of an error
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors take one line."""
+    """An argument parser whose errors take one line, and whose help ends with examples as they are."""
+
+    def __init__(self, *args: Any, **settings: Any):
+        super().__init__(*args, **{"formatter_class": options.Formatter} | settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}. Try: {self.prog} --help\n")
@@ -56,6 +62,25 @@ def _top_parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs="?", metavar="COMMAND")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
     return parser
+
+
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """Returns the parser of a sub-command; its own sub-commands have `--debug` and `--json` as well."""
+    module = importlib.import_module(f"benchmarks.commands.{name}")
+    parser = _Parser(prog=f"tf-ensembles {name}", description=module.__doc__)
+    module.add_arguments(parser)
+    for one in (parser, *sub_parsers(parser).values()):
+        default = False if one is parser else argparse.SUPPRESS  # Said before the sub-command, it stays said.
+        add = functools.partial(one.add_argument, action="store_true", default=default)
+        add("--debug", help="show tracebacks and TensorFlow's own messages")
+        add("--json", help="answer with one JSON document on stdout")
+    return parser
+
+
+def sub_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Returns the parsers of a sub-command's own sub-commands, such as `run` of `sweep`."""
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
 
 
 def _unknown(name: str) -> str:
@@ -86,25 +111,30 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     onednn.prefer()
     module = importlib.import_module(f"benchmarks.commands.{top.command}")
-    subparser = _Parser(prog=f"tf-ensembles {top.command}", description=module.__doc__)
-    subparser.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
-    module.add_arguments(subparser)
-    args = subparser.parse_args(top.arguments)
-    if top.debug or args.debug:
+    args = make_parser(top.command).parse_args(top.arguments)
+    args.debug = args.debug or top.debug
+    args.stdout = sys.stdout  # Where an answer goes; what is told meanwhile is no part of a JSON document.
+    with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
+        return _run(module, args, top.command)
+
+
+def _run(module: Any, args: argparse.Namespace, name: str) -> int:
+    """Runs a command; what goes wrong takes one line, unless tracebacks are asked for."""
+    if args.debug:
         return int(module.run(args) or 0)
     with quiet.quiet():
         try:
             return int(module.run(args) or 0)
         except USER_ERRORS as error:
-            print(f"tf-ensembles {top.command}: error: {_one_line(extras.explain(error) or error)}", file=sys.stderr)
+            print(f"tf-ensembles {name}: error: {_one_line(extras.explain(error) or error)}", file=sys.stderr)
             return 2
         except Exception as error:  # A damaged file may be the cause of any.
-            name = type(error).__name__
-            text = f"unexpected {name}: {_one_line(error)}. A file may be damaged; --debug shows where it happened"
-            print(f"tf-ensembles {top.command}: error: {text}", file=sys.stderr)
+            kind = type(error).__name__
+            text = f"unexpected {kind}: {_one_line(error)}. A file may be damaged; --debug shows where it happened"
+            print(f"tf-ensembles {name}: error: {text}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
-            print(f"tf-ensembles {top.command}: stopped", file=sys.stderr)
+            print(f"tf-ensembles {name}: stopped", file=sys.stderr)
             return 130
 
 

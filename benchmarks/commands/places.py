@@ -19,6 +19,7 @@ def add_store(parser: Any) -> None:
     parser.add_argument(
         "--store",
         type=pathlib.Path,
+        metavar="FOLDER",
         default=pathlib.Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE),
         help=f"folder of the members (default ${STORE_VARIABLE}, or {DEFAULT_STORE})",
     )
@@ -28,6 +29,7 @@ def add_data_dir(parser: Any) -> None:
     """Adds `--data-dir` to a parser, or to a group of its options."""
     parser.add_argument(
         "--data-dir",
+        metavar="FOLDER",
         default=os.environ.get(DATA_VARIABLE) or None,
         help=f"TFDS folder of CIFAR10 (default ${DATA_VARIABLE}, or TFDS's)",
     )

@@ -8,8 +8,11 @@ sets two folders side by side, with differences and their intervals.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.commands import options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +25,10 @@ DEFAULT = pathlib.Path("results/reproduce/quick")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the folders."""
-    parser.add_argument(
-        "folder", type=pathlib.Path, nargs="?", default=DEFAULT, help=f"a results folder (default {DEFAULT})"
+    parser.epilog = options.examples(
+        "report", "report --results benchmarks/results --output /tmp/report", "report --compare results/a results/b"
     )
+    options.add_folder(parser, DEFAULT, "folder of results, of all parts")
     parser.add_argument(
         "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
     )
@@ -36,21 +40,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the report and prints the verdicts."""
+    found: dict[str, Any]
     if args.compare is not None:
         from benchmarks.report import compare as report_compare
 
         comparison = report_compare.compare(*args.compare)
         written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
-        print(report_compare.format_text(comparison))
+        changed = [one.first.claim.id for one in comparison.claims if one.first.verdict != one.second.verdict]
+        found = {
+            "differing": changed,
+            "scores": [dataclasses.asdict(one) | {"gap": one.gap.numbers()} for one in comparison.scores],
+        }
+        text = report_compare.format_text(comparison)
     else:
         from benchmarks.report import content as report_content
 
-        report = report_content.collect(args.folder)
-        written = write(report, args.output or args.folder)
+        folder = options.chosen_folder(args, DEFAULT)
+        report = report_content.collect(folder)
+        written = write(report, args.output or folder)
         if args.redraw:
-            redraw(args.folder)
-        print(format_text(report.results))
-    print("\nWrote:\n" + "\n".join(f"  {path}" for path in written))
+            redraw(folder)
+        found, text = {"claims": options.verdicts(report.results)}, format_text(report.results)
+    wrote = "\n".join(f"  {path}" for path in written)
+    options.answer(args, found | {"wrote": written}, f"{text}\n\nWrote:\n{wrote}")
 
 
 def redraw(folder: pathlib.Path) -> None:
@@ -114,7 +126,7 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
 def format_text(results: tuple[judge.Result, ...]) -> str:
     """Returns the table of verdicts, a line per claim, for a terminal."""
     from benchmarks.claims import judge
-    from benchmarks.report.content import SIGNS
+    from benchmarks.stats import SIGNS
 
     width = max(len(result.claim.id) for result in results)
     lines = []

@@ -7,45 +7,59 @@ Ctrl-C, a crash or a kill. `sweep status FOLDER` tells from another terminal how
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import itertools
 import pathlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.commands import places
+from benchmarks.commands import options, places
 
 if TYPE_CHECKING:
     from benchmarks.figures.base import Figure
     from benchmarks.figures.running import Plan
+    from trainers.sweeps.progress import Status
 
-PRESETS = ("quick", "standard", "paper")
+PRESETS = options.PRESETS
+RESULTS = pathlib.Path("results/sweep")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the sub-commands `run`, `draw` and `status`."""
+    parser.epilog = options.examples("sweep run figure_2 --preset quick", "sweep status", "sweep draw figure_2")
     commands = parser.add_subparsers(dest="action", required=True, metavar="{run,draw,status}")
-    run_parser = commands.add_parser("run", help="compute what is missing, then draw")
-    draw_parser = commands.add_parser("draw", help="draw from the rows that are there")
-    status_parser = commands.add_parser("status", help="how far a sweep is, also while it runs")
+    run_parser = options.add_command(
+        commands,
+        "run",
+        "compute what is missing, then draw",
+        "sweep run figure_7 --preset quick --dry-run",
+        "sweep run figure_2 figure_9 --preset quick --workers 2",
+        "sweep run F7 --preset paper --engine ray --address auto",
+    )
+    draw_parser = options.add_command(
+        commands,
+        "draw",
+        "draw from the rows that are there",
+        "sweep draw figure_7 --preset quick --figures-to pictures",
+    )
+    status_parser = options.add_command(
+        commands,
+        "status",
+        "how far sweeps are, also while they run",
+        "sweep status",
+        "sweep status results/sweep/figure_7-quick --json",
+    )
     for sub in (run_parser, draw_parser):
-        sub.add_argument(
+        figures = sub.add_argument(
             "figures", nargs="+", metavar="FIGURE", help="such as figure_2 or F2, or a module of your own with a FIGURE"
         )
+        options.suggest(figures, lambda: [figure.name for figure in _known()])
+        options.add_preset(sub, "quick", "how large; large: testbed and CIFAR10", "large")
+        options.add_results(sub, RESULTS, "folder in which every sweep has one")
         sub.add_argument(
-            "--preset",
-            choices=(*PRESETS, "large"),
-            default="quick",
-            help="how large (default quick); large: testbed and CIFAR10",
-        )
-        sub.add_argument(
-            "--output",
-            type=pathlib.Path,
-            default=pathlib.Path("results/sweep"),
-            help="folder of the results folders (default results/sweep)",
-        )
-        sub.add_argument(
-            "--figures-to", type=pathlib.Path, metavar="FOLDER", help="where to draw (default: the results folder)"
+            "--figures-to", type=pathlib.Path, metavar="FOLDER", help="where to draw (default: the sweep's folder)"
         )
     add_engine_arguments(run_parser)
     run_parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
@@ -58,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     places.add_store(run_parser)
     places.add_data_dir(run_parser)
-    status_parser.add_argument("folder", type=pathlib.Path, help="a results folder")
+    options.add_folder(status_parser, RESULTS, "folder of a sweep, or of several")
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,13 +82,28 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="of a running Ray cluster (default: start Ray on this machine)")
 
 
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns what `add_engine_arguments` read, for `running.run`."""
+    return {"engine": args.engine, "num_workers": args.workers, "address": args.address}
+
+
+def answer(args: argparse.Namespace, plans: Sequence[Plan]) -> None:
+    """Answers with the verdicts on what was made, where JSON is wanted: people have seen them."""
+    if not options.wants_json(args):
+        return
+    from benchmarks.claims import judge, paper
+    from benchmarks.figures.tables import Tables
+
+    tables = {plan.figure.id: Tables(plan.output, plan.figure.part) for plan in plans}
+    results = [judge.judge(claim, tables[claim.figure]) for claim in paper.CLAIMS if claim.figure in tables]
+    made = [{"figure": plan.figure.name, "folder": plan.output} for plan in plans]
+    options.answer(args, {"figures": made, "claims": options.verdicts(results)})
+
+
 def run(args: argparse.Namespace) -> int:
     """Does what the sub-command says."""
     if args.action == "status":
-        from trainers.sweeps import progress
-
-        print(progress.format_status(progress.read_status(args.folder)))
-        return 0
+        return _status(args)
     from benchmarks.figures import running
 
     figures = [load(name) for name in args.figures]
@@ -82,11 +111,11 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "draw":
         for plan in plans:
             running.draw(plan, _folder(plan.figure, args))
+        answer(args, plans)
         return 0
     context = places.context(args.store, args.data_dir)
     deadline = float("inf") if args.time_limit is None else time.monotonic() + args.time_limit
-    options = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
-    options["shared"] = args.shared_folder
+    how = engine_options(args) | {"shared": args.shared_folder}
     codes = []
     for folder, group in itertools.groupby(plans, key=lambda plan: _folder(plan.figure, args)):
         if args.dry_run:
@@ -95,19 +124,45 @@ def run(args: argparse.Namespace) -> int:
             codes.append(0)
         else:
             retry = args.retry_failed
-            codes.append(running.run(list(group), folder, context, deadline=deadline, retry_failed=retry, **options))
+            codes.append(running.run(list(group), folder, context, deadline=deadline, retry_failed=retry, **how))
+    if not args.dry_run:
+        answer(args, plans)
     return max(codes)
+
+
+def _status(args: argparse.Namespace) -> int:
+    from trainers.sweeps import progress, store
+
+    folder = options.chosen_folder(args, RESULTS)
+    several = [] if (folder / store.PLAN).exists() else sorted(path.parent for path in folder.glob(f"*/{store.PLAN}"))
+    if not several:
+        status = progress.read_status(folder)
+        options.answer(args, {"folder": folder, **_told(status)}, progress.format_status(status))
+        return 0
+    statuses = {one: progress.read_status(one) for one in several}
+    lines = [f"{one.name}: {progress.format_status(status)}".replace("\n", "\n  ") for one, status in statuses.items()]
+    options.answer(args, [{"folder": one, **_told(status)} for one, status in statuses.items()], "\n".join(lines))
+    return 0
+
+
+def _told(status: Status) -> dict[str, Any]:
+    return {**dataclasses.asdict(dataclasses.replace(status, holder=None)), "running": status.holder is not None}
+
+
+def _known() -> tuple[Figure, ...]:
+    from benchmarks.figures import registry
+
+    return registry.figures()
 
 
 def load(name: str) -> Figure:
     """Returns a figure by its id or name, or that of a user's own module."""
-    from benchmarks.figures import registry
     from benchmarks.figures.base import Figure
 
-    known = {alias: figure for figure in registry.figures() for alias in (figure.id, figure.name)}
+    known = {alias: figure for figure in _known() for alias in (figure.id, figure.name)}
     if name in known:
         return known[name]
-    expected = f"Expected one of {', '.join(figure.name for figure in registry.figures())}, or a module with a FIGURE."
+    expected = f"Expected one of {', '.join(figure.name for figure in _known())}, or a module with a FIGURE."
     try:
         figure = getattr(importlib.import_module(name), "FIGURE", None)
     except ImportError as error:
@@ -127,7 +182,7 @@ def _plan(figure: Figure, args: argparse.Namespace) -> Plan:
 
 
 def _folder(figure: Figure, args: argparse.Namespace) -> pathlib.Path:
-    return pathlib.Path(args.output / figure.sweep_folder(args.preset))
+    return pathlib.Path(args.results / figure.sweep_folder(args.preset))
 
 
 def _list_runs(plan: Plan, folder: pathlib.Path, context: dict[str, str | None]) -> None:

@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks.commands import options
 from tf_ensembles import files
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class Summary:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the problem's settings, the agents and what to vary in them."""
+    parser.epilog = options.examples(
+        "testbed --agents ensemble-n ensemble-p ensemble-bp --seeds 0 1 2",
+        "testbed --input-dim 2 --data-ratio 10 --members 10 --num-steps 100 --num-batches 100",
+        "testbed --flip 0.25 --seeds 0 1 2 3 4 --json",
+    )
     parser.add_argument("--input-dim", type=int, default=10, metavar="D", help="inputs of the problem (default 10)")
     parser.add_argument(
         "--data-ratio", type=float, default=100.0, metavar="R", help="training examples per input (default 100)"
@@ -61,10 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--flip", type=float, default=0.0, metavar="F", help="fraction of training labels 1 to turn into 0 (default 0)"
     )
     parser.add_argument(
-        "--agent", nargs="+", choices=AGENTS, default=["ensemble-bp"], help="one or more agents (default ensemble-bp)"
+        "--agents", nargs="+", choices=AGENTS, default=["ensemble-bp"], help="one or more agents (default ensemble-bp)"
     )
-    parser.add_argument("--seed", nargs="+", type=int, default=[0], metavar="S", help="one or more seeds (default 0)")
-    parser.add_argument("--num-members", type=int, default=100, metavar="M", help="ensemble size (default 100)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="S", help="one or more seeds (default 0)")
+    parser.add_argument("--members", type=int, default=100, metavar="M", help="how many (default 100)")
     parser.add_argument("--num-steps", type=int, default=1000, metavar="N", help="training steps (default 1000)")
     parser.add_argument("--l2", type=float, default=1.0, help="weight decay before scaling (default 1)")
     parser.add_argument("--prior-scale", type=float, default=3.0, help="prior scale before scaling (default 3)")
@@ -75,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="blocks of members trained at a time (default: one per core)"
     )
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=pathlib.Path("results/testbed"), help="folder of the CSV file"
-    )
+    options.add_results(parser, "results/testbed", "folder of the CSV file")
+    for former, option in (("--agent", "--agents"), ("--seed", "--seeds"), ("--num-members", "--members")):
+        options.formerly(parser, former, option)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -91,8 +97,8 @@ def run(args: argparse.Namespace) -> None:
     flip = testbed.LabelFlip(args.flip) if args.flip else None
     setting = testbed.Setting(args.input_dim, args.data_ratio, args.temperature, args.num_classes, flip)
     # mlp is what others are compared with, so it always runs; each agent once, in the paper's order.
-    names = [name for name in AGENTS if name in {"mlp", *args.agent}]
-    seeds = list(dict.fromkeys(args.seed))
+    names = [name for name in AGENTS if name in {"mlp", *args.agents}]
+    seeds = list(dict.fromkeys(args.seeds))
     configs = {seed: [_config(name, seed, args) for name in names] for seed in seeds}
     total = sum(config.num_members for seed in seeds for config in configs[seed])
     runs: list[Run] = []
@@ -101,9 +107,10 @@ def run(args: argparse.Namespace) -> None:
         for seed in seeds:
             problem = testbed.problem_from_id(setting.id, seed)
             runs += _run_problem(problem, configs[seed], args, bar.update)
-    print(format_table(summarize(runs)))
-    path = _write(runs, setting, args.output)
-    print(f"\n{len(runs)} runs written to {path}")
+    summaries = summarize(runs)
+    path = _write(runs, setting, args.results)
+    found = {"setting": setting.id, "seeds": seeds, "agents": summaries, "path": path}
+    options.answer(args, found, f"{format_table(summaries)}\n\n{len(runs)} runs written to {path}")
 
 
 def _config(name: str, seed: int, args: argparse.Namespace) -> AgentConfig:
@@ -111,7 +118,7 @@ def _config(name: str, seed: int, args: argparse.Namespace) -> AgentConfig:
 
     config = agents.make_config(name, seed=seed, num_steps=args.num_steps, l2=args.l2)
     if name != "mlp":
-        config = dataclasses.replace(config, num_members=args.num_members)
+        config = dataclasses.replace(config, num_members=args.members)
     return dataclasses.replace(config, prior_scale=args.prior_scale) if config.has_prior else config
 
 

@@ -107,7 +107,7 @@ class Figure(abc.ABC):
 
     def command(self, preset: str, output: str) -> str:
         """Returns the command that makes the figure, in a results folder whose name is quoted for a shell."""
-        folders = f"--output {output}/sweep --figures-to {output}/{self.part}"
+        folders = f"--results {output}/sweep --figures-to {output}/{self.part}"
         return f"tf-ensembles sweep run {self.name} --preset {preset} {folders}"
 
     def sweep_folder(self, preset: str) -> str:

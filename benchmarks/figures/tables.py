@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from benchmarks.figures.base import Figure
 
 PARTS = ("linear", "testbed", "bandit", "cifar10")
+# Columns that count something, or say how large a setting is: what they hold becomes integers and names.
+_COUNTS = frozenset(
+    {"problems", "part", "horizon", "step", "members", "num_members", "first_member", "num_train", "num_data", "dim"}
+    | {"input_dim", "data_ratio", "seed", "seeds", "tau"}
+)
 
 
 class Tables:
@@ -36,7 +41,12 @@ class Tables:
         """
         self.folder, self._part = pathlib.Path(folder), part
         if part is None and not any((self.folder / name).is_dir() for name in PARTS):
-            raise ValueError(f"Expected a folder with results of 'tf-ensembles reproduce'. Received: {folder}")
+            found = "which has none of them" if self.folder.is_dir() else "which is no folder"
+            looked = ", ".join(f"{name}/" for name in PARTS)
+            raise ValueError(
+                f"Expected a folder with results of 'tf-ensembles reproduce': any of {looked} in it. "
+                f"Received: {folder}, {found}"
+            )
         self._read = functools.lru_cache(maxsize=None)(self._read_file)
         self.of = functools.lru_cache(maxsize=None)(self._figure_table)
 
@@ -66,7 +76,7 @@ class Tables:
 
         if not self.has(name):
             raise NoDataError(f"{name} is not there")
-        return pd.read_csv(self._path(name))
+        return _checked(pd.read_csv(self._path(name)), name)
 
     def _figure_table(self, figure: Figure) -> pd.DataFrame:
         """Returns the table of a figure; raises where the folder has no usable rows of it. `of` remembers it."""
@@ -74,6 +84,29 @@ class Tables:
         if table.empty:
             raise NoDataError(f"no usable rows of {figure.name}")
         return table
+
+
+def _checked(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Returns a table whose numbers are numbers; raises where a cell that counts something is infinite.
+
+    Scores may be infinite: the KL of an ensemble without spread is.
+    """
+    import numpy as np
+    import pandas as pd
+
+    for column in table:
+        if not (pd.api.types.is_string_dtype(table[column]) or column in _COUNTS):
+            continue
+        numbers = pd.to_numeric(table[column], errors="coerce")
+        if numbers.notna().any() and numbers.notna().equals(table[column].notna()):
+            table = table.assign(**{str(column): numbers})  # Integers that are too long for one are read as text.
+        if column in _COUNTS and (wrong := np.isinf(numbers.to_numpy(float))).any():
+            line = int(wrong.argmax())
+            raise ValueError(
+                f"Expected finite numbers in column {column} of {name}. "
+                f"Received: {table[column].iloc[line]} in line {line + 2}"
+            )
+    return table
 
 
 def finite(table: pd.DataFrame, scores: Sequence[str]) -> pd.DataFrame:

@@ -20,8 +20,8 @@ from benchmarks.figures import registry
 from benchmarks.figures.base import Figure
 from benchmarks.figures.tables import Tables
 from benchmarks.report import content as report_content
-from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
+from benchmarks.report import page
 from benchmarks.stats import Interval
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Co
     """Reads both folders and returns what differs."""
     tables = Tables(first), Tables(second)
     results = [judge.evaluate(one) for one in tables]
+    for one, judged in zip(tables, results, strict=True):
+        report_content.require_some(one, judged)
     pairs = tuple(ClaimPair(one, two) for one, two in zip(*results, strict=True))
     facts = [report_content.read_environment(one.folder) for one in tables]
     names = list(dict.fromkeys([*facts[0], *facts[1]]))
@@ -225,20 +227,20 @@ def render_html(comparison: Comparison) -> str:
     changed = sum(pair.first.verdict != pair.second.verdict for pair in comparison.claims)
     parts = [
         '<header><div class="top"><h1>Two results side by side</h1>'
-        '<button type="button" id="theme" class="needs-js" aria-label="Color theme">Theme: auto</button></div>'
+        f"{page.THEME}</div>"
         f'<p class="lead"><strong>A</strong>: <code>{first}</code><br><strong>B</strong>: <code>{second}</code></p>'
         f"<p>{changed} of {len(comparison.claims)} verdicts differ. {_NOTE}</p></header>"
         f'<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
         "</section>",
     ]
     if comparison.scores:
-        table = report_html.table(_SCORE_HEADER, list(_score_rows(comparison)), "Scores, lower is better", (3, 4, 5))
+        table = page.table(_SCORE_HEADER, list(_score_rows(comparison)), "Scores, lower is better", (3, 4, 5))
         parts.append(f'<section aria-labelledby="scores"><h2 id="scores">Scores</h2>{table}</section>')
     if comparison.environment:
         rows = [list(row) for row in comparison.environment]
-        table = report_html.table(["what", "A", "B"], rows, "Where and with what the results were made")
+        table = page.table(["what", "A", "B"], rows, "Where and with what the results were made")
         parts.append(f'<section aria-labelledby="machine"><h2 id="machine">Versions and machine</h2>{table}</section>')
-    return report_html.page("Two results side by side", "".join(parts) + "</main>")
+    return page.frame("Two results side by side", "".join(parts) + "</main>")
 
 
 def _verdict_table(comparison: Comparison) -> str:
@@ -247,7 +249,7 @@ def _verdict_table(comparison: Comparison) -> str:
         kind = ' class="differs"' if pair.first.verdict != pair.second.verdict else ""
         claim = pair.first.claim
         name = f'<span class="id">{html.escape(claim.id)}</span><span class="text">{html.escape(claim.text)}</span>'
-        badges = [report_html.badge(one.verdict) for one in (pair.first, pair.second)]
+        badges = [page.badge(one.verdict) for one in (pair.first, pair.second)]
         lines.append(f'<tr{kind}><th scope="row">{name}</th><td>{badges[0]}</td><td>{badges[1]}</td><td></td></tr>')
         for effect in pair.effects:
             shown = [judge.format_effect(one) for one in (effect.first, effect.second)]

@@ -19,20 +19,12 @@ from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
 from benchmarks.figures.tables import Tables
+from benchmarks.report import story
 from tf_ensembles import files, machine
 
 ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
+_MISSING = " is not there"  # how a table that is missing is told
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
-
-SIGNS = {stats.SUPPORTED: "✓", stats.NOT_SUPPORTED: "✗", stats.INCONCLUSIVE: "?", stats.NOT_MEASURED: "–"}
-
-# What the paper wants its readers to take home, and the claims that carry it.
-MESSAGES = {
-    "Marginal predictions hardly tell ensembles apart.": ("F1-marginal", "F2-marginal", "F3-marginal", "F4-marginal"),
-    "Prior functions make joint predictions much better.": ("F1-p", "F8-p", "F7-depends", "F3-p", "F4-p"),
-    "Bootstrapping adds to that where noise is uneven.": ("E-interaction", "F2-bp", "F5-joint", "F6-bp", "F12-bp"),
-    "Where noise is even and priors are tuned, it adds nothing.": ("B4-constant", "E-even", "F1-bp-tuned", "F4-bp"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +37,16 @@ class Section:
     settings: tuple[Setting, ...]
     chosen: TextTable | None
     command: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Highlight:
+    """A small chart of the first screen: a panel of a figure as it is, and verdicts on it."""
+
+    title: str
+    figure: Figure
+    panel: Panel | None  # None where it was not measured
+    verdicts: tuple[tuple[judge.Result, str], ...]  # each with what its claim says in three words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +64,45 @@ class Report:
         """Returns the result of a claim by its id."""
         return next((result for result in self.results if result.claim.id == claim_id), None)
 
+    @property
+    def highlights(self) -> tuple[Highlight, ...]:
+        """The charts of the first screen."""
+        return tuple(self._highlight(one) for one in story.HIGHLIGHTS)
+
+    def _highlight(self, told: story.Highlight) -> Highlight:
+        sections = {one.figure.id: one for one in self.sections}
+        known = [(name, panel) for name in told.figures for panel in sections[name].panels if told.shows(panel)]
+        name, panel = known[0] if known else (told.figures[0], None)
+        found = [(self.result(claim), words) for claim, words in told.claims.items()]
+        verdicts = tuple((result, words) for result, words in found if result is not None)
+        return Highlight(told.title, sections[name].figure, panel, verdicts)
+
 
 def collect(folder: str | os.PathLike[str]) -> Report:
     """Reads a results folder, judges the claims, and returns what to write."""
     tables = Tables(folder)
     results = tuple(judge.evaluate(tables))
+    require_some(tables, results)
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
     return Report(str(tables.folder), results, sections, environment, times, speed)
+
+
+def require_some(tables: Tables, results: Sequence[judge.Result]) -> None:
+    """Raises an error that says what was looked for, where a folder has no table that can be used."""
+    if any(result.effects for result in results):
+        return
+    for figure in registry.figures():
+        with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
+            tables.of(figure)
+            return
+    missing = [result.reason.removesuffix(_MISSING) for result in results if result.reason.endswith(_MISSING)]
+    looked = ", ".join(list(dict.fromkeys(missing))[:4])
+    raise ValueError(
+        f"Expected tables of 'tf-ensembles reproduce' in {tables.folder}, such as {looked or 'those of linear/'}. "
+        "Received: none that can be used"
+    )
 
 
 def statements(report: Report) -> TextTable:
@@ -78,9 +110,10 @@ def statements(report: Report) -> TextTable:
     rows = []
     for one in sentences.STATEMENTS:
         found = [result for result in map(report.result, one.claims) if result is not None]
-        raw = " ".join(f"{SIGNS[result.verdict]} {result.claim.id}" for result in found)
+        raw = " ".join(f"{stats.SIGNS[result.verdict]} {result.claim.id}" for result in found)
         family = " ".join(
-            "=" if result.claim.identity else SIGNS[result.adjusted] if result.adjusted else "–" for result in found
+            "=" if result.claim.identity else stats.SIGNS[result.adjusted] if result.adjusted else "–"
+            for result in found
         )
         rows.append([one.where, one.text, raw or f"not testable here: {one.untested}", family])
     return ["section, figure", "what the paper says", "claims and verdicts", "as one family"], rows

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from benchmarks import stats
 from benchmarks.claims import judge
 from benchmarks.claims.base import Effect
 from benchmarks.figures import panels
-from benchmarks.report import content
-from benchmarks.report.content import MESSAGES, SIGNS, Report
+from benchmarks.report import content, story
+from benchmarks.report.content import Report, Section
 
 
 def render(report: Report) -> str:
     """Returns the report."""
     counts = judge.tally(report.results)
-    lines = ["# What held: ensembles, prior functions and bootstrapping", ""]
+    lines = ["# What held: ensembles, prior functions and bootstrapping", "", f"> {story.SENTENCE}", ""]
     lines += [", ".join(f"**{count}** {verdict}" for verdict, count in counts.items() if count) + ".", ""]
     facts = {key: report.environment[key] for key in ("preset", "date", "CIFAR10") if key in report.environment}
     lines += [f"{escape(key)}: {escape(value)}  " for key, value in facts.items()]
     lines += ["", "## The paper in four sentences", ""]
-    for message, ids in MESSAGES.items():
+    for message, ids in story.MESSAGES.items():
         found = [result for result in map(report.result, ids) if result is not None]
-        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {SIGNS[one.verdict]}" for one in found))
+        lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {stats.SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
     lines += [judge.family(report.results), ""]
     header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
@@ -32,20 +33,10 @@ def render(report: Report) -> str:
     lines += ["", "Margins, by which differences are told to be large or small:", ""]
     margins = dict.fromkeys(result.claim.margin for result in report.results)
     lines += [f"- {escape(margin.reason)}" for margin in margins]
-    for section in report.sections:
-        lines += ["", f"## {section.figure.title}", "", section.figure.about, ""]
-        if not section.panels:
-            lines += ["Not measured in this folder.", ""]
-        else:
-            lines += table(*panels.values(section.panels))
-        if section.settings:
-            rows = [[row.name, row.used, row.paper] for row in section.settings]
-            lines += ["", *table(["setting", "used here", "paper"], rows)]
-            lines += ["", section.figure.full_size]
-        if section.chosen is not None:
-            header, rows = section.chosen
-            lines += ["", "Chosen hyperparameters:", "", *table(header, rows)]
-        lines += ["", "```bash", section.command, "```"]
+    for chapter in story.CHAPTERS:
+        lines += ["", f"## {chapter.number} {chapter.title}", "", chapter.about]
+        for section in report.sections:
+            lines += _section(section) if section.figure.part == chapter.part else []
     if report.times:
         lines += ["", "## Speed", "", *table(["part", "time"], report.times)]
     if report.speed is not None:
@@ -55,14 +46,33 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _section(section: Section) -> list[str]:
+    lines = ["", f"### {section.figure.title}", "", section.figure.about, ""]
+    if not section.panels:
+        lines += ["Not measured in this folder.", ""]
+    else:
+        lines += table(*panels.values(section.panels))
+    if section.settings:
+        rows = [[row.name, row.used, row.paper] for row in section.settings]
+        lines += ["", *table(["setting", "used here", "paper"], rows)]
+        lines += ["", section.figure.full_size]
+    if section.chosen is not None:
+        header, rows = section.chosen
+        lines += ["", "Chosen hyperparameters:", "", *table(header, rows)]
+    lines += ["", "```bash", section.command, "```"]
+    return lines
+
+
 def _row(result: judge.Result) -> list[str]:
     effects = "; ".join(_effect(effect, result) for effect in result.effects) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
-    verdict = f"{SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
-    verdict += f"; second reading, alike: {SIGNS[result.reading]} {result.reading}" if result.reading else ""
+    verdict = f"{stats.SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
+    verdict += f"; second reading, alike: {stats.SIGNS[result.reading]} {result.reading}" if result.reading else ""
     family = "identity" if result.claim.identity else "–"
     if result.adjusted:
-        family = f"{SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}"
+        family = f"{stats.SIGNS[result.adjusted]} {result.adjusted}, p = {judge.format_p(result.p_adjusted)}".replace(
+            "= <", "<"
+        )
     count = f"{result.count:,}" if result.count else "–"
     return [result.claim.id, result.claim.text, effects, count, verdict, family]
 

@@ -6,6 +6,7 @@ carries its value as text, which the page's script shows and steps through.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import math
 from collections.abc import Sequence
@@ -14,8 +15,35 @@ from benchmarks import style
 from benchmarks.figures.panels import Panel, Point
 from benchmarks.style import number
 
-WIDTH, HEIGHT = 420, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 14, 46
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """How large a plot is, in the units of its text, and how much is written beside it."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    ticks: int  # at most, along an axis
+    letter: float  # the width of a letter of its ticks, about
+    labels: bool  # of the axes; without them, what is around the plot says what it shows
+    name: str  # for the style sheet
+
+    @property
+    def floor(self) -> int:
+        """Where the area of the plot ends."""
+        return self.height - self.bottom
+
+    @property
+    def end(self) -> int:
+        """Where it ends on the right."""
+        return self.width - self.right
+
+
+FULL = Frame(420, 300, left=56, right=12, top=14, bottom=46, ticks=7, letter=6.5, labels=True, name="plot")
+SMALL = Frame(240, 150, left=46, right=8, top=10, bottom=24, ticks=4, letter=8.0, labels=False, name="plot small-plot")
 
 
 def describe(series: str, point: Point, panel: Panel) -> str:
@@ -28,7 +56,7 @@ def describe(series: str, point: Point, panel: Panel) -> str:
     return f"{series}{where}: {number(point.y)}{ends}{size}"
 
 
-def draw(panel: Panel, alternative: str) -> str:
+def draw(panel: Panel, alternative: str, frame: Frame = FULL) -> str:
     """Returns a panel as an `svg` element whose text alternative is given."""
     ys = [value for series in panel.series for point in series.points for value in _span(point)]
     if panel.reference is not None:
@@ -36,28 +64,27 @@ def draw(panel: Panel, alternative: str) -> str:
     finite = [y for y in ys if math.isfinite(y) and (y > 0 or not panel.log_y)]
     # Bars stand on 0; lines that are far from it would look flat.
     from_zero = panel.kind == "bars" or panel.from_zero or (bool(finite) and min(finite) < 0.4 * max(finite))
-    vertical = _Axis(finite, HEIGHT - _BOTTOM, _TOP, panel.log_y, from_zero=from_zero)
+    vertical = _Axis(finite, frame.floor, frame.top, panel.log_y, from_zero, frame.ticks)
     names = [series.name for series in panel.series]
-    parts = [_grid(vertical, panel)]
+    parts = [_grid(vertical, frame)]
     if panel.kind == "bars":
-        parts += _bars(panel, vertical, names)
+        parts += _bars(panel, vertical, names, frame)
     else:
-        parts += _lines(panel, vertical, names)
+        parts += _lines(panel, vertical, names, frame)
     if panel.reference is not None:
         y = vertical.place(panel.reference)
-        parts.append(f'<line class="reference" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        if panel.reference_name:
+        parts.append(f'<line class="reference" x1="{frame.left}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        if panel.reference_name and frame.labels:
             name = html.escape(panel.reference_name)
-            parts.append(f'<text class="small" x="{WIDTH - _RIGHT}" y="{y - 4:.1f}" text-anchor="end">{name}</text>')
-    label = html.escape(panel.y_label)
-    middle = (HEIGHT - _BOTTOM + _TOP) / 2
-    parts.append(
-        f'<text class="label" transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{label}</text>'
-    )
+            parts.append(f'<text class="small" x="{frame.end}" y="{y - 4:.1f}" text-anchor="end">{name}</text>')
+    if frame.labels:
+        label, middle = html.escape(panel.y_label), (frame.floor + frame.top) / 2
+        parts.append(
+            f'<text class="label" transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{label}</text>'
+        )
     return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(alternative)}">'
-        + "".join(parts)
-        + "</svg>"
+        f'<svg class="{frame.name}" viewBox="0 0 {frame.width} {frame.height}" role="img" '
+        f'aria-label="{html.escape(alternative)}">' + "".join(parts) + "</svg>"
     )
 
 
@@ -68,9 +95,9 @@ def _span(point: Point) -> list[float]:
 class _Axis:
     """Places numbers along an axis, and says where its ticks are."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float, log: bool, from_zero: bool):
+    def __init__(self, values: Sequence[float], start: float, end: float, log: bool, from_zero: bool, most_ticks: int):
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        self._log, self._start, self._end = log, start, end
+        self._log, self._start, self._end, self._most = log, start, end, most_ticks
         if log:
             low, high = math.log10(low), math.log10(high)
             pad = 0.05 * (high - low) or 0.5
@@ -82,7 +109,7 @@ class _Axis:
         pad = 0.06 * (high - low) or 1.0
         self._low = low if low == 0.0 else low - pad
         self._high = high if high == 0.0 else high + pad
-        step = _nice((self._high - self._low) / 5)
+        step = _nice((self._high - self._low) / min(5, most_ticks))
         first = math.ceil(self._low / step - 1e-9)
         last = math.floor(self._high / step + 1e-9)
         self.ticks = [index * step for index in range(first, last + 1)]
@@ -94,7 +121,7 @@ class _Axis:
             ticks = [tick for tick in made if self._low <= math.log10(tick) <= self._high]
             if len(ticks) >= 3:
                 break
-        return ticks[:: max(1, math.ceil(len(ticks) / 7))]
+        return ticks[:: max(1, math.ceil(len(ticks) / self._most))]
 
     def place(self, value: float) -> float:
         """Returns where a value lies on the page; values beyond an end lie at it."""
@@ -109,20 +136,20 @@ def _nice(step: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
 
 
-def _grid(axis: _Axis, panel: Panel) -> str:
+def _grid(axis: _Axis, frame: Frame) -> str:
     lines = []
     for tick in axis.ticks:
         y = axis.place(tick)
-        lines.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        text = number(0.0 if abs(tick) < 1e-12 else tick)
-        lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+        lines.append(f'<line class="grid" x1="{frame.left}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        text = number(0.0 if abs(tick) < 1e-9 * max(map(abs, axis.ticks)) else tick)
+        lines.append(f'<text class="tick" x="{frame.left - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
     return "".join(lines)
 
 
-def _bars(panel: Panel, axis: _Axis, names: Sequence[str]) -> list[str]:
-    parts, room = [], (WIDTH - _LEFT - _RIGHT) / max(1, len(panel.series))
+def _bars(panel: Panel, axis: _Axis, names: Sequence[str], frame: Frame) -> list[str]:
+    parts, room = [], (frame.end - frame.left) / max(1, len(panel.series))
     for index, series in enumerate(panel.series):
-        middle, point = _LEFT + (index + 0.5) * room, series.points[0]
+        middle, point = frame.left + (index + 0.5) * room, series.points[0]
         top, floor = axis.place(point.y), axis.place(0.0)
         width = min(64.0, 0.62 * room)
         tip = html.escape(describe(series.name, point, panel))
@@ -136,26 +163,30 @@ def _bars(panel: Panel, axis: _Axis, names: Sequence[str]) -> list[str]:
             f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}{whisker}</g></g>'
         )
         short = html.escape(series.name.removeprefix("ensemble-"))
-        parts.append(
-            f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{short}</text>'
-        )
+        parts.append(f'<text class="tick" x="{middle:.1f}" y="{frame.floor + 16}" text-anchor="middle">{short}</text>')
     return parts
 
 
-def _lines(panel: Panel, vertical: _Axis, names: Sequence[str]) -> list[str]:
+def _lines(panel: Panel, vertical: _Axis, names: Sequence[str], frame: Frame) -> list[str]:
     xs = [point.x for series in panel.series for point in series.points]
     if panel.places:
         xs = [-0.3, len(panel.places) - 0.7]
-    across = _Axis(xs, _LEFT + 4, WIDTH - _RIGHT - 4, panel.log_x, from_zero=False)
+    across = _Axis(xs, frame.left + 4, frame.end - 4, panel.log_x, False, frame.ticks)
     parts = []
-    ticks = range(len(panel.places)) if panel.places else across.ticks
+    ticks, free = range(len(panel.places)) if panel.places else across.ticks, -math.inf
     for tick in ticks:
-        x = across.place(tick)
-        text = html.escape(panel.places[int(tick)]) if panel.places else number(tick)
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>')
-    label = html.escape(panel.x_label)
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">{label}</text>')
+        x, text = across.place(tick), panel.places[int(tick)] if panel.places else number(tick)
+        half = 0.5 * frame.letter * len(text)
+        if x - half < free and not panel.places:
+            continue  # It would run into the text before it.
+        free = x + half + frame.letter
+        parts.append(
+            f'<text class="tick" x="{min(x, frame.width - half):.1f}" y="{frame.floor + 16}" text-anchor="middle">'
+            f"{html.escape(text)}</text>"
+        )
+    if frame.labels:
+        label, middle = html.escape(panel.x_label), (frame.left + frame.end) / 2
+        parts.append(f'<text class="label" x="{middle}" y="{frame.height - 10}" text-anchor="middle">{label}</text>')
     for index, series in enumerate(panel.series):
         shade = style.color_number(series.name, names)
         # A little apart, so that intervals at one place do not hide each other.

@@ -198,6 +198,11 @@ def arrays_name(path: str) -> str:
     return f"arrays-{digest.hexdigest()[:16]}"
 
 
+def num_train_images(path: str) -> int:
+    """Returns how many training images a user's arrays hold."""
+    return len(files.load_arrays(path)["y_train"])
+
+
 def _load_arrays(name: str, path: str | None) -> Splits:
     """Returns a user's arrays: x `[n, height, width(, channels)]` and y `[n]` for training and test."""
     from trainers.images import data as image_data

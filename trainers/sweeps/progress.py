@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import sys
 import time
@@ -12,6 +13,8 @@ from typing import Any, Protocol
 
 from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import store as sweep_store
+
+_SOONEST, _RAREST = 2.0, 60.0  # seconds between lines where there is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +123,9 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
     """Reads how far the sweep of a folder is, also while another process runs it."""
     plan = sweep_store.read_planned(folder)
     if not plan.found:
-        raise ValueError(f"Expected the results folder of a sweep. Received: {os.fspath(folder)}")
+        raise ValueError(
+            f"Expected the results folder of a sweep, with a {sweep_store.PLAN} in it. Received: {os.fspath(folder)}"
+        )
     results = sweep_store.read_timings(folder)
     timings = {timing.hash: timing for timing in results.found}
     hashes = {run.hash for run in plan.found}
@@ -196,33 +201,45 @@ def format_rate(rate: float) -> str:
 
 
 class Bar:
-    """A progress bar with throughput, failures and time left."""
+    """A progress bar with throughput, failures and time left; where no terminal is, a line now and then instead."""
 
     def __init__(self, total: int, done: int, enabled: bool = True):
-        import tqdm
-
         self._start, self._fresh, self._failed = time.monotonic(), 0, 0
-        terminal = sys.stderr.isatty()
-        self._bar = tqdm.tqdm(
-            total=total,
-            initial=done,
-            disable=not enabled,
-            mininterval=0.2 if terminal else 20.0,
-            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} runs [{elapsed}{postfix}]",
-            leave=True,
-        )
+        self._total, self._done, self._next, self._text = total, done, -math.inf, ""
+        self._bar: Any = None
+        if enabled and sys.stderr.isatty():
+            import tqdm
+
+            self._bar = tqdm.tqdm(
+                total=total,
+                initial=done,
+                mininterval=0.2,
+                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} runs [{elapsed}{postfix}]",
+                leave=True,
+            )
+        self._lines = enabled and self._bar is None
 
     def update(self, completed: int, failed: int, left: float | None) -> None:
         """Counts runs that have just been completed or have failed."""
         self._fresh += completed
         self._failed += failed
-        rate = self._fresh / max(time.monotonic() - self._start, 1e-3)
-        text = f"{format_rate(rate)}, {self._failed} failed"
+        elapsed = time.monotonic() - self._start
+        text = f"{format_rate(self._fresh / max(elapsed, 1e-3))}, {self._failed} failed"
         if left is not None:
             text += f", {format_seconds(left)} left"
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(completed)
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(completed)
+        self._text = f"{self._done + self._fresh}/{self._total} runs, {text}"
+        if self._lines and elapsed >= self._next:
+            # The longer it takes, the rarer: an hour has about seventy lines.
+            self._next = elapsed + min(_RAREST, max(_SOONEST, 0.05 * elapsed))
+            print(self._text, file=sys.stderr, flush=True)
+            self._text = ""
 
     def close(self) -> None:
-        """Leaves the bar as it is."""
-        self._bar.close()
+        """Leaves the bar as it is; or says how it ended, unless it was said."""
+        if self._bar is not None:
+            self._bar.close()
+        elif self._lines and self._text:
+            print(self._text, file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ class BanditFigure(base.Figure):
 
     def command(self, preset: str, output: str) -> str:
         """Returns the command that makes all the bandit figures."""
-        return f"tf-ensembles bandit --preset {preset} --output {output}/bandit"
+        return f"tf-ensembles bandit --preset {preset} --results {output}/bandit"
 
     def stages(self, size: Settings, context: Mapping[str, Any]) -> list[Stage]:
         """Returns the tuning on problems of its own, then the tuned agents on the reported problems."""

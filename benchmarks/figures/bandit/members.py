@@ -34,7 +34,7 @@ class _Figure(figures_base.Figure):
 
     def command(self, preset: str, output: str) -> str:
         """Returns the command that makes all the bandit figures."""
-        return f"tf-ensembles bandit --preset {preset} --output {output}/bandit"
+        return f"tf-ensembles bandit --preset {preset} --results {output}/bandit"
 
     def stages(self, size: Settings, context: Mapping[str, Any]) -> list[Stage]:
         """Returns finite ensembles of each size, and the infinite one; none where no sizes are asked for."""

@@ -41,7 +41,7 @@ class _Figure(base.Cifar10Figure):
         "quick": runs.Size(
             _noisy(runs.TINY_100),
             num_members=3,
-            seeds=3,
+            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
             num_test=500,

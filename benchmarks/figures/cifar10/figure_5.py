@@ -27,7 +27,7 @@ class _Figure(figure_4.BootstrapFigure):
         "quick": runs.Size(
             (dataclasses.replace(runs.TINY_100, noise="figure_5"),),
             num_members=3,
-            seeds=3,
+            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
             num_test=500,

@@ -36,7 +36,7 @@ class LinearFigure(base.Figure):
 
     def command(self, preset: str, output: str) -> str:
         """Returns the command that makes all the linear figures."""
-        return f"tf-ensembles linear --preset {preset} --output {output}/linear"
+        return f"tf-ensembles linear --preset {preset} --results {output}/linear"
 
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns one stage of all runs."""

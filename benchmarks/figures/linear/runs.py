@@ -65,9 +65,9 @@ PRESETS = {
         data=(1, 10, 100),
         conditions=(1.0, 100.0, 1e4),
         heteroscedasticities=(0.0, 10.0),
-        members=(12, 30, 100, 300),
-        taus=(1, 10, 100, 1000),
-        joint_problems=50,
+        members=(12, 30, 100, 1000),
+        taus=(1, 10, 100, 1000, 10_000),
+        joint_problems=400,
     ),
     "standard": _FULL,
     "paper": _FULL,  # The paper shows no experiment of its own here.

@@ -146,6 +146,19 @@
     });
   });
 
-  // Paper has no disclosure triangles.
-  addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
+  // Folded parts open where a link leads into them, and figures where they are printed.
+  function reveal() {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = all("details.figure:not([open])");
+    opened.forEach((one) => { one.open = true; });
+  });
+  addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
 })();

@@ -119,7 +119,7 @@ def test_the_command_continues_where_it_was(tmp_path, capsys):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     sizes = "--problems 40 --tuning-problems 20 --part 20 --horizon 20 --members 2 --workers 1"
-    args = parser.parse_args([*sizes.split(), "--output", str(tmp_path)])
+    args = parser.parse_args([*sizes.split(), "--results", str(tmp_path)])
     assert command.run(args) == 0
     assert "0 done" in capsys.readouterr().out
     before = (tmp_path / "regret.csv").read_text()

@@ -32,7 +32,7 @@ def call(*arguments):
 def store(arrays, tmp_path_factory):
     """An ensemble of three trained members."""
     folder = tmp_path_factory.mktemp("store")
-    options = ("--agent", "ensemble-bp", "--num-members", 3, "--name", "small", "--prior-scale", 2)
+    options = ("--agent", "ensemble-bp", "--members", 3, "--name", "small", "--prior-scale", 2)
     assert call("train", "--store", folder, "--arrays", arrays, *SMALL, *options) == 0
     return folder
 
@@ -44,7 +44,7 @@ def _members(store, count=3):
 
 
 def test_training_says_both_batches_and_trains_what_was_asked(store, arrays, capsys):
-    options = ("--agent", "ensemble-bp", "--num-members", 3, "--name", "small", "--prior-scale", 2)
+    options = ("--agent", "ensemble-bp", "--members", 3, "--name", "small", "--prior-scale", 2)
     results = [(files.folder / member_store.RESULT).stat().st_mtime_ns for files in _members(store)]
     assert call("train", "--store", store, "--arrays", arrays, *SMALL, *options) == 0
     shown = capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_scores_of_every_size(store, tmp_path, capsys):
 def test_the_export_computes_the_members(store, arrays, tmp_path):
     import tensorflow as tf
 
-    assert call("export", "--store", store, tmp_path / "saved", "--num-members", 2) == 0
+    assert call("export", "--store", store, tmp_path / "saved", "--members", 2) == 0
     signatures = tf.saved_model.load(str(tmp_path / "saved")).signatures
     assert set(signatures) == {"serving_default", "members", "sample", "uncertainty"}
     config = _members(store)[0].config
@@ -112,7 +112,7 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
     assert "member 1" in capsys.readouterr().err
     assert call("evaluate", "--store", store, "--finished-only") == 0
     assert "small: 2 members" in capsys.readouterr().out
-    options = ("--agent", "ensemble-bp", "--num-members", 3, "--name", "small", "--prior-scale", 2)
+    options = ("--agent", "ensemble-bp", "--members", 3, "--name", "small", "--prior-scale", 2)
     assert call("train", "--store", store, "--arrays", arrays, *SMALL, *options) == 1
     assert "--retrain 1" in capsys.readouterr().out
     assert call("train", "--store", store, "--arrays", arrays, *SMALL, *options, "--retrain", 1) == 0
@@ -138,7 +138,7 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--agent", "vgg", "--num-members", "2"], "--num-members 1 for vgg. Received: 2"),
+        (["train", "--agent", "vgg", "--members", "2"], "--members 1 for vgg. Received: 2"),
         (["train", "--agent", "ensemble-n", "--prior-scale", "3"], "--prior-scale with ensemble-p"),
         (["train", "--agent", "ensemble-p", "--bootstrap", "0.5"], "--bootstrap with ensemble-bp only"),
         (["train", "--strategy", "mirrored", "--workers", "2"], "--strategy auto or cpu with --workers"),
@@ -147,7 +147,7 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
             "num_train <= 45000 of cifar10-validation. Received: 45001",
         ),
         (["train", "--arrays", "missing.npz"], "Expected a file for --arrays. Received: missing.npz"),
-        (["train", "--num-members", "2", "--retrain", "2"], r"members in \[0, 2\). Received: \[2\]"),
+        (["train", "--members", "2", "--retrain", "2"], r"members in \[0, 2\). Received: \[2\]"),
         (["train", "--strategy", "tpu"], "Expected a TPU: give --tpu NAME"),
         (["evaluate"], "Expected one ensemble in .* Received: none. Train one first"),
         (["export", "out", "--name", "other"], "Expected an ensemble of this empty store. Received: other"),
@@ -168,7 +168,7 @@ def test_mistakes_take_one_line(arguments, message, tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_members_as_runs_of_a_sweep(engine, store, arrays, tmp_path, capsys):
     """Two workers give what one process gives, and report a member that diverges."""
-    options = ("--agent", "ensemble-bp", "--num-members", 3, "--prior-scale", 2, "--workers", 2, "--engine", engine)
+    options = ("--agent", "ensemble-bp", "--members", 3, "--prior-scale", 2, "--workers", 2, "--engine", engine)
     assert call("train", "--store", tmp_path, "--arrays", arrays, *SMALL, *options) == 0
     for ours, theirs in zip(_members(store), _members(tmp_path), strict=True):
         # Another number of threads may sum in another order.
@@ -176,3 +176,22 @@ def test_members_as_runs_of_a_sweep(engine, store, arrays, tmp_path, capsys):
     if engine == "local":
         assert call("train", "--store", tmp_path, "--arrays", arrays, *SMALL, *options, "--learning-rate", "1e30") == 1
         assert "diverged" in capsys.readouterr().out
+
+
+def test_weights_that_do_not_say_their_images_are_not_exported(tmp_path, capsys):
+    """Weights from before, or from elsewhere: it was a KeyError."""
+    import json
+
+    files = member_store.MemberFiles(tmp_path, MemberConfig(num_train=100))
+    files.begin()
+    result = {"member_key": files.config.key, "steps": 400, "train_loss": 0.5, "test_nll": 1.5, "test_accuracy": 0.5}
+    logits, labels = np.zeros((20, 3), np.float32), np.arange(20, dtype=np.int32) % 3
+    files.finish(result, logits, labels, {"model0": np.ones(3, np.float32)})
+    (tmp_path / "ensembles").mkdir()
+    content = {"config": files.config.to_dict(), "num_members": 1}
+    (tmp_path / "ensembles" / "one.json").write_text(json.dumps(content))
+    assert call("export", tmp_path / "saved", "--store", tmp_path) == 2
+    said = capsys.readouterr().err
+    assert "some without input_shape, pixels_are_bytes, mean, std; 'tf-ensembles cifar10 train ... --retrain 0'" in said
+    assert "unexpected" not in said
+    assert not (tmp_path / "saved").exists()

@@ -112,7 +112,7 @@ def test_a_results_folder_runs_nothing(tmp_path, marker):
     row = {"id": "a", "hash": run.hash, "kind": "os:system", "config": run.config, **run.config}
     row |= {"function": "os:system", "wall_seconds": 1.0, "session": "s", "finished_at": "t"}
     (tmp_path / "made_up-quick" / "results.jsonl").write_text(json.dumps(row) + "\n")
-    figure = ["tests.sweep_definition", "--output", tmp_path]
+    figure = ["tests.sweep_definition", "--results", tmp_path]
     for arguments in (["status", tmp_path / "made_up-quick"], ["run", *figure, "--dry-run"], ["draw", *figure]):
         corruption.call(["sweep", *arguments])
     assert corruption.call(["sweep", "run", *figure, "--workers", "1"])[0] == 0

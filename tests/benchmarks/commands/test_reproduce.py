@@ -6,7 +6,6 @@ import argparse
 import importlib
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -15,6 +14,7 @@ from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
 from benchmarks.commands import reproduce
 from benchmarks.figures import registry
+from benchmarks.figures.tables import Tables
 from benchmarks.report import content as report_content
 from tests import claim_world
 
@@ -30,17 +30,20 @@ class Fake:
     def __init__(self, world):
         self.world, self.calls, self.failing, self.images = world, [], set(), True
 
-    def __call__(self, command, **options):
-        assert command[:2] == [sys.executable, "-m"]
-        if command[2] == "trainers.images.cifar10":
+    def __call__(self, command, log, hear):
+        assert command[:3] == [sys.executable, "-u", "-m"]
+        if command[3] == "trainers.images.cifar10":
             self.calls.append("images")
-            return subprocess.CompletedProcess(command, 0 if self.images else 1, "CIFAR10: npm\n")
-        assert command[2] == "benchmarks.commands.main"
-        name = " ".join(command[3:6])
+            hear("CIFAR10: npm")
+            return 0 if self.images else 1
+        assert command[3] == "benchmarks.commands.main"
+        name = " ".join(command[4:7])
         self.calls.append(name)
+        hear("F2-bp: supported: -6.8%" if "figure_2" in name else "something else")
         if any(word in name for word in self.failing):
-            return subprocess.CompletedProcess(command, 1)
-        option = "--figures-to" if "--figures-to" in command else "--output"
+            hear("because it was told to")
+            return 1
+        option = "--figures-to" if "--figures-to" in command else "--results"
         folder = pathlib.Path(command[command.index(option) + 1])
         folder.mkdir(parents=True, exist_ok=True)
         for path in (self.world / folder.name).iterdir():
@@ -48,13 +51,13 @@ class Fake:
         for figure in registry.select([folder.name]):
             if figure.name in command or folder.name in command:
                 (folder / f"{figure.name}.csv").write_text("what the figure shows")
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
 
 @pytest.fixture
 def fake(world, monkeypatch):
     fake = Fake(world)
-    monkeypatch.setattr(reproduce.subprocess, "run", fake)
+    monkeypatch.setattr(reproduce.stages, "follow", fake)
     return fake
 
 
@@ -89,7 +92,20 @@ def test_the_arguments_of_parts_are_understood():
 def test_only_chooses_by_figure_or_kind():
     listed = reproduce.parts("quick", "ray", pathlib.Path("out"))
     assert [part.name for part in reproduce.choose(listed, "F2, f6")] == ["figures 6, 12", "figures 2, 8, 9"]
-    assert len(reproduce.choose(listed, "cifar10")) == 4
+    (images,) = reproduce.choose(listed, "cifar10")
+    assert [figure.id for figure in images.figures] == ["F3", "F4", "F5", "F10", "F11"]
+    # What shares workers is made alone if it is asked for alone; what shows the same runs is made together.
+    for only, ids in (
+        ("F4", ["F4"]),
+        ("F10,F5", ["F3", "F5", "F10"]),
+        ("F4,cifar10", ["F3", "F4", "F5", "F10", "F11"]),
+    ):
+        (part,) = reproduce.choose(listed, only)
+        assert [figure.id for figure in part.figures] == ids
+        names = [figure.name for figure in part.figures]
+        assert part.arguments == ("sweep", "run", *names, *images.arguments[images.arguments.index("--preset") :])
+        assert part.made == f"cifar10/{names[0]}.csv"
+    assert reproduce.choose(listed, "F4")[0].name == "figure 4"
     assert reproduce.choose(listed, None) == listed
     for wrong in ("F99", ""):
         with pytest.raises(ValueError, match=r"Expected --only of .*linear, F6.* Received: '") as caught:
@@ -102,13 +118,18 @@ def test_only_chooses_by_figure_or_kind():
 
 
 def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path, capsys):
-    arguments = ["reproduce", "--output", str(tmp_path / "out")]
+    arguments = ["reproduce", "--results", str(tmp_path / "out")]
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
     assert f"{len(CLAIMS)} supported" in said
-    # What can be decided is said before anything runs.
-    assert said.index("figure_4 can decide no claim; not F4-marginal") < said.index("[1 of ")
+    # Something is said at once; what can be decided is said before anything runs.
+    assert said.startswith("Reproducing the paper at preset quick, about 6 minutes on two idle cores")
+    undecided = said.index("figure_4 can decide F4-marginal, F4-p, F4-bp, F4-bp50, F4-except; not F4-members")
+    assert undecided < said.index("; linear: starting")
     assert "\nfigure_2 can decide F2-marginal, F8-p, F2-bp\n" in said
+    assert "figures 2, 8, 9: ✓ F2-bp (" in said
+    # What a larger run adds comes with the verdicts.
+    assert "--preset standard: decides the same claims, with more seeds" in said
     assert "Report: " + str(tmp_path / "out" / "report.html") in said
     assert "the real CIFAR10" in said
     facts = report_content.read_environment(tmp_path / "out")
@@ -134,10 +155,11 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
 
 def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):
     fake.failing = {"figure_1", "bandit"}
-    arguments = ["reproduce", "--only", "linear,testbed,F6", "--output", str(tmp_path)]
+    arguments = ["reproduce", "--only", "linear,testbed,F6", "--results", str(tmp_path)]
     assert cli.main(arguments) == 1
     said = capsys.readouterr()
     assert "Failed: figures 6, 12, figure 1" in said.err
+    assert "because it was told to" in said.err
     assert "F2-bp" in said.out
     assert (tmp_path / "report.html").is_file()
     fake.failing, fake.calls = set(), []
@@ -147,20 +169,34 @@ def test_a_part_that_fails_does_not_stop_the_others(fake, tmp_path, capsys):
 
 def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, capsys):
     fake.images = False
-    assert cli.main(["reproduce", "--only", "linear,F4", "--output", str(tmp_path)]) == 0
+    assert cli.main(["reproduce", "--only", "linear,F4", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "left out, CIFAR10 could not be downloaded or read" in said
     assert "CIFAR10 could not be downloaded or read" in (tmp_path / "report.html").read_text()
     assert fake.calls == ["images", "linear --preset quick"]
 
 
+def test_what_a_larger_run_adds_is_what_presets_say(world):
+    from benchmarks.claims import judge, presets
+
+    claims = [claim for claim in CLAIMS if claim.figure in ("F7", "F4")]
+    results = [judge.judge(claim, Tables(world / "linear", "linear")) for claim in claims]
+    lines = reproduce._more(results, "quick")
+    # All of them are missing, but only what quick cannot decide is said to be added.
+    missing = [claim.id for claim in claims if presets.missing(claim, presets.preset_sizes("quick"))]
+    assert missing == ["F7-depends-others", "F7-flat-others", "F4-members"]
+    assert lines[0].startswith("--preset standard: can also decide F4-members, ")
+    assert lines[1].startswith("--preset paper: can also decide F7-depends-others, F7-flat-others, ")
+    assert reproduce._more(results, "paper") == []
+
+
 def test_nothing_at_all_is_a_failure(fake, tmp_path, capsys):
     fake.failing = {"linear"}
-    assert cli.main(["reproduce", "--only", "linear", "--output", str(tmp_path / "out")]) == 1
+    assert cli.main(["reproduce", "--only", "linear", "--results", str(tmp_path / "out")]) == 1
     assert "Nothing was measured" in capsys.readouterr().err
 
 
 def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(reproduce.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 130))
-    assert cli.main(["reproduce", "--only", "linear,F1", "--output", str(tmp_path)]) == 130
+    monkeypatch.setattr(reproduce.stages, "follow", lambda command, log, hear: 130)
+    assert cli.main(["reproduce", "--only", "linear,F1", "--results", str(tmp_path)]) == 130
     assert "stopped" in capsys.readouterr().err

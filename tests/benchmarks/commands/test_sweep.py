@@ -33,21 +33,21 @@ def best_of(folder):
 
 def test_run_draws_and_continues(tmp_path, capsys):
     folder = tmp_path / "made_up-quick"
-    assert call("run", NAME, "--output", tmp_path, "--workers", 2) == 0
+    assert call("run", NAME, "--results", tmp_path, "--workers", 2) == 0
     output = capsys.readouterr().out
     assert "stage 1 of 2: 6 runs, 0 done, 6 to do" in output
     assert "from the measured time" in output
     assert "stage 2 of 2: 1 runs" in output
     assert f"wrote {folder / 'made_up.png'}" in output
     assert best_of(folder) == 25.0**2
-    assert call("run", NAME, "--output", tmp_path) == 0
+    assert call("run", NAME, "--results", tmp_path) == 0
     assert "6 runs, 6 done, 0 to do" in capsys.readouterr().out
-    assert call("draw", NAME, "--output", tmp_path, "--figures-to", tmp_path / "drawn") == 0
+    assert call("draw", NAME, "--results", tmp_path, "--figures-to", tmp_path / "drawn") == 0
     assert best_of(tmp_path / "drawn") == 25.0**2
 
 
 def test_dry_run_lists_and_writes_nothing(tmp_path, capsys):
-    assert call("run", NAME, "--output", tmp_path, "--dry-run") == 0
+    assert call("run", NAME, "--results", tmp_path, "--dry-run") == 0
     output = capsys.readouterr().out
     assert "stage 1: 6 runs, 0 done" in output
     assert "todo  made_up/seed3" in output
@@ -57,13 +57,13 @@ def test_dry_run_lists_and_writes_nothing(tmp_path, capsys):
 
 def test_time_limit_then_status_then_the_rest(tmp_path, capsys):
     folder = tmp_path / "made_up-quick"
-    assert call("run", NAME, "--output", tmp_path, "--time-limit", 0.01, "--workers", 1) == 0
+    assert call("run", NAME, "--results", tmp_path, "--time-limit", 0.01, "--workers", 1) == 0
     assert "the same command continues" in capsys.readouterr().out
     done = len(sweep_store.read_results(folder))
     assert done < 6
     assert call("status", folder) == 0
     assert f"6 runs: {done} done, 0 failed, {6 - done} left" in capsys.readouterr().out
-    assert call("run", NAME, "--output", tmp_path) == 0
+    assert call("run", NAME, "--results", tmp_path) == 0
     capsys.readouterr()
     assert call("status", folder) == 0
     assert "complete" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_time_limit_then_status_then_the_rest(tmp_path, capsys):
 def test_failures_show_in_code_and_status(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sweep_definition, "FUNCTION", "tests.sweep_functions:no_such")
     with pytest.raises(ValueError, match="nothing to choose from"):
-        call("run", NAME, "--output", tmp_path)
+        call("run", NAME, "--results", tmp_path)
     capsys.readouterr()
     call("status", tmp_path / "made_up-quick")
     assert "6 failed" in capsys.readouterr().out
@@ -80,15 +80,15 @@ def test_failures_show_in_code_and_status(tmp_path, capsys, monkeypatch):
 
 def test_mistakes_say_so(tmp_path):
     with pytest.raises(ValueError, match="figure_1"):
-        call("run", "figure_99", "--output", tmp_path)
+        call("run", "figure_99", "--results", tmp_path)
     with pytest.raises(ValueError, match="a module without"):
-        call("run", "json", "--output", tmp_path)
+        call("run", "json", "--results", tmp_path)
     with pytest.raises(ValueError, match="results folder of a sweep"):
         call("status", tmp_path)
     with pytest.raises(ValueError, match="Expected rows"):
-        call("draw", NAME, "--output", tmp_path)
+        call("draw", NAME, "--results", tmp_path)
     with pytest.raises(ValueError, match=r"--preset of quick for made_up\. Received: paper"):
-        call("run", NAME, "--output", tmp_path, "--preset", "paper")
+        call("run", NAME, "--results", tmp_path, "--preset", "paper")
 
 
 def test_figures_are_named_by_id_name_or_module():
@@ -119,7 +119,7 @@ def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch
     second, apart = (add_module(monkeypatch, figure) for figure in (Second(), Apart()))
     started = []
     monkeypatch.setattr(sweep, "make_engine", lambda *a, **k: started.append(1) or sweep_engines.LocalEngine(1))
-    assert call("run", NAME, second, apart, "--output", tmp_path) == 0
+    assert call("run", NAME, second, apart, "--results", tmp_path) == 0
     output = capsys.readouterr().out
     assert output.index("made_up.png") < output.index("more, stage 1 of 1") < output.index("more.png")
     assert output.index("more.png") < output.index("apart.png")
@@ -129,10 +129,10 @@ def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch
 
 
 def test_out_of_time_complete_figures_are_drawn_all_the_same(tmp_path, capsys, monkeypatch):
-    assert call("run", NAME, "--output", tmp_path) == 0
+    assert call("run", NAME, "--results", tmp_path) == 0
     late = add_module(monkeypatch, sweep_definition.More())
     capsys.readouterr()
-    assert call("run", late, NAME, "--output", tmp_path, "--time-limit", 0) == 0
+    assert call("run", late, NAME, "--results", tmp_path, "--time-limit", 0) == 0
     output = capsys.readouterr().out
     assert "more: out of time with 1 runs" in output
     assert "made_up.png" in output

@@ -9,15 +9,15 @@ from benchmarks.commands import main as cli
 from benchmarks.commands import testbed
 from tf_ensembles import base
 
-SMALL = ["--input-dim", "2", "--data-ratio", "10", "--num-members", "4", "--num-steps", "20", "--num-batches", "20"]
+SMALL = ["--input-dim", "2", "--data-ratio", "10", "--members", "4", "--num-steps", "20", "--num-batches", "20"]
 
 
 def _run(tmp_path, *arguments):
-    return cli.main(["testbed", *SMALL, "--output", str(tmp_path), *arguments])
+    return cli.main(["testbed", *SMALL, "--results", str(tmp_path), *arguments])
 
 
 def test_one_run_prints_a_table_and_writes_its_rows(tmp_path, capsys):
-    assert _run(tmp_path, "--agent", "ensemble-bp", "--seed", "3") == 0
+    assert _run(tmp_path, "--agents", "ensemble-bp", "--seeds", "3") == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["uniform", "mlp", "ensemble-bp"]
@@ -32,7 +32,7 @@ def test_one_run_prints_a_table_and_writes_its_rows(tmp_path, capsys):
 
 
 def test_several_agents_and_seeds_are_compared(tmp_path, capsys):
-    assert _run(tmp_path, "--agent", "ensemble-p", "ensemble-n", "--seed", "0", "1", "--flip", "0.25") == 0
+    assert _run(tmp_path, "--agents", "ensemble-p", "ensemble-n", "--seeds", "0", "1", "--flip", "0.25") == 0
     agents = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:6]]
     assert agents == ["uniform", "mlp", "ensemble-n", "ensemble-p"]
     with (tmp_path / "d2-r10-t0.1-flip0.25-1-0.csv").open() as file:
@@ -62,7 +62,7 @@ def test_the_table_divides_by_uniform_and_by_mlp():
     ("arguments", "message"),
     [
         (["--temperature", "0"], "temperature > 0"),
-        (["--num-members", "0"], "num_members >= 1"),
+        (["--members", "0"], "num_members >= 1"),
         (["--workers", "0"], "--workers >= 1"),
         (["--flip", "2"], "fraction in [0, 1]"),
     ],

@@ -183,7 +183,7 @@ def test_command_writes_what_it_names_continues_and_repeats_itself(tmp_path, mon
     size = dataclasses.replace(TINY, data=(10,), conditions=(100.0,), members=(12,), taus=(5,), problems=20)
     monkeypatch.setitem(runs.PRESETS, "quick", size)
     figures = registry.select(["linear"])
-    command = ["linear", "--preset", "quick", "--seed", "3", "--output", str(tmp_path), "--workers", "1"]
+    command = ["linear", "--preset", "quick", "--seed", "3", "--results", str(tmp_path), "--workers", "1"]
     assert cli.main(command) == 0
     out = capsys.readouterr().out
     written = {line.split("/")[-1] for line in out.splitlines() if line.startswith("wrote ")}
@@ -203,7 +203,7 @@ def test_command_writes_what_it_names_continues_and_repeats_itself(tmp_path, mon
 
 
 def test_command_errors_take_one_line(tmp_path, capsys):
-    assert cli.main(["linear", "--problems", "1", "--output", str(tmp_path)]) == 2
+    assert cli.main(["linear", "--problems", "1", "--results", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error == "tf-ensembles linear: error: Expected --problems >= 2. Received: 1\n"
 

@@ -5,9 +5,11 @@ Needs Debian's `chromium`; screenshots are kept where `REPORT_SCREENSHOTS` names
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 
 import pytest
@@ -45,9 +47,9 @@ def chromium(tmp_path_factory):
         yield one
 
 
-def keep(chromium, path):
+def keep(chromium, path, height=3000):
     """Takes a screenshot, and keeps it where it is asked for."""
-    chromium.screenshot(path)
+    chromium.screenshot(path, height=height)
     assert path.read_bytes()[:4] == b"\x89PNG"
     wanted = os.environ.get("REPORT_SCREENSHOTS")
     if wanted:
@@ -55,8 +57,37 @@ def keep(chromium, path):
         shutil.copy(path, wanted)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_the_first_screen_tells_the_story(chromium, page, tmp_path, width, height):
+    """The sentence, the verdicts and all four charts, without scrolling, on a desk and on a phone."""
+    chromium.open(page, width=width, height=height)
+    first = "[...document.querySelectorAll('h1, .tally, .cards svg')].slice(0, 6)"
+    found = chromium.run(f"{first}.map(one => one.getBoundingClientRect().bottom)")
+    assert len(found) == 6
+    assert max(found) <= height
+    assert chromium.run("document.querySelectorAll('.cards svg').length") == 4
+    keep(chromium, tmp_path / f"first-{width}.png", height)
+
+
+def test_a_link_opens_what_is_folded(chromium, page):
+    chromium.open(page)
+    folded = "document.getElementById('claims-table').closest('details').open"
+    assert not chromium.run(folded)
+    chromium.click(".cards a.badge", 1)
+    chromium.run("new Promise(done => setTimeout(done, 50))")
+    assert chromium.run("location.hash") == "#claim-F2-bp"
+    assert chromium.run(folded)
+    # A heading opens by the keyboard.
+    summary = "document.querySelector('details.figure summary')"
+    chromium.run(f"{summary}.focus()")
+    chromium.press("Enter", text="\r")
+    assert chromium.run(f"{summary}.parentElement.open")
+    assert chromium.complaints() == []
+
+
 def test_a_reader_sorts_and_filters_claims(chromium, page):
     chromium.open(page)
+    chromium.run("document.getElementById('claims-table').closest('details').open = true")
     assert chromium.run("document.querySelectorAll('#claims-table tbody tr').length") == NUM_CLAIMS
     chromium.click("#claims-table thead th button", 3)
     order = "document.querySelectorAll('#claims-table thead th')[3].getAttribute('aria-sort')"
@@ -138,11 +169,12 @@ def test_light_and_dark(chromium, page):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits_its_window(chromium, page, tmp_path, width):
     chromium.open(page, width=width, height=844)
+    chromium.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert chromium.run("document.documentElement.scrollWidth") <= width
     # Text in plots stays readable: at least 9 pixels high.
     small = (
         "Math.min(...[...document.querySelectorAll('svg.plot text')].map(t => parseFloat(getComputedStyle(t).fontSize)"
-        " * t.ownerSVGElement.getBoundingClientRect().width / 420))"
+        " * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width))"
     )
     assert chromium.run(small) >= 9.0
     keep(chromium, tmp_path / f"report-{width}.png")
@@ -157,9 +189,16 @@ def test_the_page_reads_without_script_and_prints(chromium, page):
     theme = chromium.call("DOM.querySelector", nodeId=text, selector="#theme")["nodeId"]
     with pytest.raises(RuntimeError, match="box model"):
         chromium.call("DOM.getBoxModel", nodeId=theme)  # A button that could do nothing is not shown.
-    chromium.call("DOM.getBoxModel", nodeId=table)
-    printed = chromium.call("Page.printToPDF")["data"]
-    assert len(printed) > 50_000
+    tally = chromium.call("DOM.querySelector", nodeId=text, selector=".tally")["nodeId"]
+    chromium.call("DOM.getBoxModel", nodeId=tally)
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_the_page_prints_on_fifteen_pages(chromium, page, script):
+    """All figures and verdicts are printed, folded or not; tables and settings are not."""
+    chromium.open(page, script=script)
+    printed = base64.b64decode(chromium.call("Page.printToPDF")["data"])
+    assert 5 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 15
 
 
 def test_what_a_result_file_says_does_not_run(chromium, folder, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import html.parser
 import itertools
 import json
@@ -24,6 +25,7 @@ from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
+from benchmarks.report import story
 from benchmarks.report import svg as report_svg
 from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
@@ -83,8 +85,8 @@ def test_the_page_holds_every_claim_figure_and_fact(page, content):
     rows = [attributes for attributes in page.all("tr") if attributes.get("id", "").startswith("claim-")]
     assert [row["id"] for row in rows] == [f"claim-{claim.id}" for claim in CLAIMS]
     assert {row["data-verdict"] for row in rows} == {SUPPORTED}
-    headings = [attributes.get("id") for attributes in page.all("h3")]
-    assert headings == [f"figure-{figure.id}" for figure in registry.figures()]
+    headings = [one["id"] for one in page.all("h3") if "id" in one]
+    assert sorted(headings) == sorted(f"figure-{figure.id}" for figure in registry.figures())
     for figure in registry.figures():
         assert figure.title in page.text
         assert figure.about in page.text
@@ -96,6 +98,40 @@ def test_the_page_holds_every_claim_figure_and_fact(page, content):
     for effect in (effect for result in content.results for effect in result.effects):
         assert effect.label in page.text
         assert judge.format_effect(effect) in page.text
+
+
+def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, content):
+    """The first screen's charts are panels of figures as they are; what is around them is the claims'."""
+    text = report_html.render(content)
+    first = text[text.index("<h1>") : text.index('id="short"')]
+    assert story.SENTENCE in first
+    assert f"{len(CLAIMS)} supported" in first
+    assert first.count('<svg class="plot small-plot"') == 4
+    assert [one.figure.id for one in content.highlights] == ["F2", "F3", "F6", "T1"]
+    for one in content.highlights:
+        (mine,) = [section for section in content.sections if section.figure == one.figure]
+        assert one.panel in mine.panels
+        assert html.escape(panels.finding(one.panel)) in first
+        for result, words in one.verdicts:
+            assert f'href="#claim-{result.claim.id}"' in first
+            assert words in first
+            assert judge.format_effect(result.effects[0]) in first
+    # Every figure is in the chapter of its part, and what leads a chapter is not folded.
+    assert {chapter.part for chapter in story.CHAPTERS} == {figure.part for figure in registry.figures()}
+    folded = re.findall(r'<details class="figure"><summary><h3 id="figure-([^"]+)"', text)
+    open_figures = {name for chapter in story.CHAPTERS for name in chapter.lead}
+    assert set(folded) == {figure.id for figure in registry.figures()} - open_figures
+    named = {name for one in story.HIGHLIGHTS for name in one.claims}
+    named |= {name for ids in story.MESSAGES.values() for name in ids}
+    assert named <= {claim.id for claim in CLAIMS}
+
+
+def test_a_chart_that_was_not_measured_says_so(world, tmp_path):
+    shutil.copytree(world / "linear", tmp_path / "linear")
+    content = report_content.collect(tmp_path)
+    assert [one.panel is None for one in content.highlights] == [True, True, True, False]
+    text = report_html.render(content)
+    assert text[: text.index('id="short"')].count("Not measured in this folder.") == 3
 
 
 def test_the_page_needs_nothing_else(page):
@@ -132,7 +168,7 @@ def test_headings_are_in_order_and_links_lead_somewhere(page):
 
 
 def test_plots_say_what_they_show(page):
-    plots = [one for one in page.all("svg") if one.get("class") == "plot"]
+    plots = [one for one in page.all("svg") if one.get("class", "").startswith("plot")]
     assert len(plots) >= 20
     labels = [one["aria-label"] for one in plots]
     assert all(one["role"] == "img" for one in plots)
