@@ -5,8 +5,9 @@
     python3.12 constraints/renew.py --oldest   # writes constraints/oldest.txt: the oldest allowed TensorFlow and Keras
     python3.11 constraints/renew.py --tools    # writes constraints/hashed/build.txt and twine.txt, for all Pythons
 
-Run `make test` afterwards: a set is tested when its tests have passed. Files in `hashed` have the SHA-256 of every file
-that the index lists for a version and that Linux or macOS could install, so that pip takes these bytes or none.
+Run `make test` afterwards: a set is tested when its tests have passed. Files in `hashed` have the SHA-256 of
+every wheel that the index lists for a version and that Linux or macOS could install, or of its source archive where
+there is none, so that pip takes these bytes or nothing.
 """
 
 from __future__ import annotations
@@ -94,14 +95,19 @@ def of_release(file: str, name: str, version: str) -> bool:
 
 
 def fits(file: str, pythons: tuple[str, ...]) -> bool:
-    """Whether one of these Pythons can install a file on 64-bit Linux or macOS. Sources always fit."""
+    """Whether a file is a wheel that one of these Pythons can install on 64-bit Linux or macOS."""
     if not file.endswith(".whl"):
-        return True
-    versions, abis, systems = (set(part.split(".")) for part in file[: -len(".whl")].split("-")[-3:])
-    tags = {"cp" + python.replace(".", "") for python in pythons}
-    minors = [int(found[1]) for one in versions if (found := re.fullmatch(r"cp3(\d+)", one))]
-    stable = "abi3" in abis and any(minor <= int(python.partition(".")[2]) for minor in minors for python in pythons)
-    python_fits = stable or bool(abis & tags) or ("none" in abis and bool(versions & {"py3", *tags}))
+        return False
+    versions, abis, systems = (part.split(".") for part in file[: -len(".whl")].split("-")[-3:])
+    newest = max(int(python.partition(".")[2]) for python in pythons)
+    exact = {"cp" + python.replace(".", "") for python in pythons}
+    # Such as cp39-abi3 and py38-none: that version or a later one.
+    since = {one[:2] for one in versions if re.fullmatch(r"(cp|py)3\d*", one) and int(one[3:] or 0) <= newest}
+    python_fits = (
+        ("abi3" in abis and "cp" in since)
+        or ("none" in abis and ("py" in since or not exact.isdisjoint(versions)))
+        or not exact.isdisjoint(abis)
+    )
     return python_fits and any(
         one == "any" or re.fullmatch(r"(manylinux|linux|macosx).*_(x86_64|aarch64|arm64|universal2)", one)
         for one in systems
@@ -109,7 +115,7 @@ def fits(file: str, pythons: tuple[str, ...]) -> bool:
 
 
 def hashed(lines: list[str], pythons: tuple[str, ...]) -> list[str]:
-    """Returns the same versions with the hashes of all files that fit, in the form that pip reads."""
+    """Returns the same versions with the hashes of what fits, in the form that pip reads."""
     names = [_plain(line.partition("==")[0]) for line in lines]
     command = [sys.executable, "-c", ASK, *names]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -118,8 +124,10 @@ def hashed(lines: list[str], pythons: tuple[str, ...]) -> list[str]:
         name, _, version = line.partition("==")
         links = _Links()
         links.feed(page)
-        files = [file for file in links.files if of_release(file, name, version) and fits(file, pythons)]
-        sums = sorted({links.files[file] for file in files})
+        files = [file for file in links.files if of_release(file, name, version)]
+        wheels = [file for file in files if fits(file, pythons)]
+        sources = [file for file in files if not file.endswith(".whl")]
+        sums = sorted({links.files[file] for file in wheels or sources})
         if not sums:
             raise ValueError(f"Expected files of {line} at the index. Received: none that fits {' or '.join(pythons)}")
         found.append(" \\\n    ".join([line, *(f"--hash=sha256:{one}" for one in sums)]))
