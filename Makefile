@@ -92,7 +92,7 @@ $(STAMP):
 	if [ $(HASHES) = yes ]; then \
 	  $(PIP) --require-hashes --requirement constraints/hashed/build.txt; \
 	  $(PIP) --require-hashes --requirement constraints/hashed/$(VERSION).txt --no-build-isolation; \
-	  $(PIP) --no-deps --no-build-isolation --editable .; \
+	  PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --editable .; \
 	else \
 	  $(PIP) --constraint constraints/$(VERSION).txt --editable '.[all,dev]'; \
 	fi; \

@@ -255,10 +255,11 @@ def _data_name(args: argparse.Namespace) -> str:
 def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
     for config in ensemble.members:
         member = MemberFiles(args.store, config)
-        broken = args.retry_failed and member.status(verify=True).state in (State.FAILED, State.CORRUPT)
-        if broken or config.member in args.retrain:
+        if config.member in args.retrain:
             with member.locked():
                 member.reset()
+        elif args.retry_failed:
+            member.reset_if_broken()
 
 
 def _train_here(args: argparse.Namespace, ensemble: EnsembleConfig, strategy: Any, show: bool) -> list[str]:
