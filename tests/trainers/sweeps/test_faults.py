@@ -100,6 +100,44 @@ def test_a_signal_ends_a_sweep_whose_worker_is_stopped(tmp_path, number):
     assert not is_alive(int(path.read_text()))
 
 
+# An engine that waits where no handler of Python is called, as Ray does for a head that has gone.
+STUCK = """
+import ctypes, pathlib
+from trainers.sweeps import engines
+def hang(path):
+    mutex, c = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+    c.pthread_mutex_lock(mutex)
+    pathlib.Path(path).touch()
+    c.pthread_mutex_lock(mutex)
+class Stuck(engines.LocalEngine):
+    def wait(self, timeout):
+        if PLACE == 'wait' and len(sweep_store.read_results(folder)) == 3:
+            hang(PATH)
+        return super().wait(timeout)
+    def close(self):
+        super().close()
+        if PLACE == 'close':
+            hang(PATH)
+"""
+
+
+@pytest.mark.parametrize("place", ["wait", "close"])
+def test_a_signal_ends_a_driver_that_waits_in_a_library(tmp_path, place):
+    path, folder = tmp_path / "hangs", tmp_path / "sweep"
+    script = f"{STUCK}\nPLACE, PATH = {place!r}, {str(path)!r}\nfrom trainers.sweeps import store as sweep_store"
+    runs = "[*squares(3), sweep.make_run('long', FUNCTIONS + ':square', {'x': 1.0, 'seconds': 60})]"
+    process = start(folder, script, runs, "execute(folder, runs, engine=lambda: Stuck(1))")
+    wait_until(lambda: len(sweep_store.read_results(folder)) == 3 and (place == "close" or path.exists()))
+    process.send_signal(signal.SIGTERM)
+    started = time.monotonic()
+    _, errors = process.communicate(timeout=20)
+    assert time.monotonic() - started < 4.0  # 2 s on a machine that does nothing else.
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert f"stopped; what was finished is stored in {folder}; the same command continues" in errors
+    assert path.exists()
+    assert len(sweep_store.read_results(folder)) == 3
+
+
 def test_a_grandchild_neither_hangs_the_driver_nor_outlives_its_worker(tmp_path):
     runs = [
         *squares(3),
