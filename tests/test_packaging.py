@@ -258,6 +258,8 @@ def test_workflows_install_with_hashes_only():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for line in re.findall(r"pip install.*", path.read_text()):
             assert "--require-hashes --requirement constraints/hashed/" in line
+        for action in re.findall(r"uses: (actions/.*)", path.read_text()):
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}  # v[\d.]+", action)
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     assert {"build", "setuptools", "pip"} <= {line.partition("==")[0] for line in _hashed("build")}
     assert "twine" in {line.partition("==")[0] for line in _hashed("twine")}
