@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from tests.needs import needs_checkout
 from tests.tf_ensembles import test_files
 from tests.trainers.sweeps.test_sweep import FUNCTIONS, ROOT, execute, squares, start
 from trainers.sweeps import engines, lines, progress, schedule, sweep
@@ -131,7 +132,7 @@ def test_a_signal_ends_a_driver_that_waits_in_a_library(tmp_path, place):
     process.send_signal(signal.SIGTERM)
     started = time.monotonic()
     _, errors = process.communicate(timeout=20)
-    assert time.monotonic() - started < 4.0  # 2 s on a machine that does nothing else.
+    assert time.monotonic() - started < 6.0  # 2 s on a machine that does nothing else.
     assert process.returncode == 128 + signal.SIGTERM, errors
     assert f"stopped; what was finished is stored in {folder}; the same command continues" in errors
     assert path.exists()
@@ -173,7 +174,8 @@ def test_only_the_run_that_ended_its_worker_fails(tmp_path, batch):
     (failure,) = sweep_store.read_failures(tmp_path)
     assert failure["id"] == "run13"
     assert "exit code 7" in failure["error"]
-    assert sweep.read(tmp_path).x2.tolist() == [2 * n for n in range(20) if n != 13]
+    found = sorted(row["x2"] for row in sweep_store.read_results(tmp_path))
+    assert found == [2 * n for n in range(20) if n != 13]
 
 
 def test_blame_falls_on_runs_one_by_one():
@@ -201,7 +203,7 @@ def test_a_number_that_cannot_be_read_again_is_refused(tmp_path):
     assert execute(tmp_path, runs) == sweep.Report(completed=2, failed=2, left=0, stopped=False)
     errors = " ".join(row["error"] for row in sweep_store.read_failures(tmp_path))
     assert "an integer of 16610 bits" in errors
-    assert sweep.read(tmp_path).number.tolist() == [10**5, 10**200]
+    assert [row["number"] for row in sweep_store.read_results(tmp_path)] == [10**5, 10**200]
 
 
 def test_short_runs_go_out_many_at_a_time(tmp_path):
@@ -216,7 +218,7 @@ def test_short_runs_go_out_many_at_a_time(tmp_path):
     assert execute(tmp_path, runs, engine=lambda: Counting(2)).completed == 600
     assert sum(messages) == 600
     assert len(messages) < 200
-    assert [row["id"] for row in sweep.read(tmp_path).to_dict("records")] == [run.id for run in runs]
+    assert {row["id"] for row in sweep_store.read_results(tmp_path)} == {run.id for run in runs}
 
 
 def test_scheduling_is_not_quadratic_in_groups():
@@ -346,6 +348,7 @@ def test_a_folder_that_everybody_can_write_is_refused_unless_told(tmp_path):
     assert not stat.S_IMODE((tmp_path / "fresh").stat().st_mode) & 0o022
 
 
+@needs_checkout
 def test_workers_import_nothing_from_the_current_directory(tmp_path):
     marker = tmp_path / "marker"
     for name in ("socket", "numpy", "trainers"):
