@@ -84,7 +84,8 @@ class Stop:
 
     def _handle(self, number: int, frame: object) -> None:
         if self.number is None:
-            self.number, self._at = number, time.monotonic()
+            self._at = time.monotonic()  # First: the thread looks at it once there is a number.
+            self.number = number
 
     def _listen(self, ours: socket.socket, ended: threading.Event) -> None:
         with ours:
