@@ -203,7 +203,7 @@ def test_a_number_that_cannot_be_read_again_is_refused(tmp_path):
     assert execute(tmp_path, runs) == sweep.Report(completed=2, failed=2, left=0, stopped=False)
     errors = " ".join(row["error"] for row in sweep_store.read_failures(tmp_path))
     assert "an integer of 16610 bits" in errors
-    assert [row["number"] for row in sweep_store.read_results(tmp_path)] == [10**5, 10**200]
+    assert {row["number"] for row in sweep_store.read_results(tmp_path)} == {10**5, 10**200}
 
 
 def test_short_runs_go_out_many_at_a_time(tmp_path):
@@ -278,6 +278,20 @@ def test_a_row_that_cannot_be_read_is_skipped_with_one_line(tmp_path, caplog):
     assert caplog.text.count("\n") == 1
     assert "4 damaged lines left out (line 4, 5, 6, 7)" in caplog.text
     assert execute(tmp_path, squares(3)).left == 0
+
+
+def test_numbers_that_no_float_holds_are_damage(tmp_path):
+    """In lines from before there were checksums, which would tell."""
+    execute(tmp_path, squares(3))
+    huge = 10**400
+    for name, key in ((sweep_store.RESULTS, "wall_seconds"), (sweep_store.PLAN, "cost")):
+        first, *others = (tmp_path / name).read_text().splitlines()
+        content = {**json.loads(first), key: huge}
+        del content["checksum"]
+        (tmp_path / name).write_text("\n".join([json.dumps(content), *others, ""]))
+    status = progress.read_status(tmp_path)
+    assert (status.total, status.damaged) == (2, 2)
+    assert execute(tmp_path, squares(3)).completed == 1
 
 
 def test_rows_of_former_releases_are_unverified(tmp_path):
