@@ -8,12 +8,17 @@
 #
 # Any of CPython 3.11, 3.12 and 3.13 will do. 3.11 is taken first: it is the only one with all extras.
 # make PYTHON=/path/to/python chooses one.
+#
+# On Linux x86_64, where the tested set was made, pip installs the very files that were tested (constraints/hashed), or none.
+# Elsewhere it takes the same versions. make HASHES=yes and make HASHES=no choose.
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTHONS := python3.11 python3.12 python3.13 python3 python
 # Named by the content of what decides the environment: nothing is reinstalled while that is the same.
-SUM := $(shell cat setup.cfg setup.py pyproject.toml constraints/*.txt | cksum | cut -d' ' -f1)
+SUM := $(shell cat setup.cfg setup.py pyproject.toml constraints/*.txt constraints/hashed/*.txt | cksum | cut -d' ' -f1)
+HASHES := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),yes,no)
 # An environment that is there is kept, unless another Python is asked for.
 KEPT := $(if $(PYTHON),,$(wildcard $(VENV)/installed-*-$(SUM)))
 ifeq ($(KEPT),)
@@ -58,9 +63,10 @@ docs: $(STAMP)
 
 dist: $(STAMP)
 	rm -rf dist build/twine
-	$(BIN)/python -m build
+	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m venv build/twine
-	build/twine/bin/python -m pip install --quiet --disable-pip-version-check twine
+	build/twine/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  --requirement constraints/hashed/twine.txt
 	build/twine/bin/python -m twine check --strict dist/*
 
 # What this Python cannot have.
@@ -81,10 +87,15 @@ $(STAMP):
 	$$python -m venv $(VENV) 2>/dev/null >/dev/null || { \
 	  rm -rf $(VENV); \
 	  $$python -m venv --without-pip $(VENV); \
-	  $$python -m pip --python $(BIN)/python install --quiet pip; \
+	  $$python -m pip --python $(BIN)/python install --quiet --require-hashes --requirement constraints/hashed/build.txt; \
 	}; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints/$(VERSION).txt \
-	  --editable '.[all,dev]'; \
+	if [ $(HASHES) = yes ]; then \
+	  $(PIP) --require-hashes --requirement constraints/hashed/build.txt; \
+	  $(PIP) --require-hashes --requirement constraints/hashed/$(VERSION).txt --no-build-isolation; \
+	  PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --editable .; \
+	else \
+	  $(PIP) --constraint constraints/$(VERSION).txt --editable '.[all,dev]'; \
+	fi; \
 	touch $@
 
 clean:

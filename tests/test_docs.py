@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -178,7 +179,10 @@ def _resolves(name):
         place = ROOT.joinpath(*parts[:count])
         if place.is_dir() or place.with_suffix(".py").is_file():
             value = importlib.import_module(".".join(parts[:count]))
-            for part in parts[count:]:
+            for number, part in enumerate(parts[count:], start=count + 1):
+                if not hasattr(value, part):  # Such as tf_ensembles.trainers before anybody has imported it.
+                    with contextlib.suppress(ImportError):
+                        importlib.import_module(".".join(parts[:number]))
                 if not hasattr(value, part):
                     return False
                 value = getattr(value, part)

@@ -2,7 +2,9 @@
 
 import ast
 import configparser
+import hashlib
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -111,7 +113,14 @@ def test_the_metadata(wheel, dist):
     assert core == ["tensorflow", "keras", "numpy", "tqdm"]
     with tarfile.open(*dist.glob("*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"setup.py", "Makefile", "constraints/3.11.txt", "tests/conftest.py", "benchmarks/stats.py"} <= names
+    assert {
+        "setup.py",
+        "Makefile",
+        "constraints/3.11.txt",
+        "constraints/hashed/3.11.txt",
+        "tests/conftest.py",
+        "benchmarks/stats.py",
+    } <= names
 
 
 def test_relocation():
@@ -158,12 +167,12 @@ else:
 def _make(tmp_path, *pythons, make_arguments=()):
     """What `make lint` would do, with nothing but these Pythons in the PATH, each of which says its version."""
     tools = tmp_path / "tools"
-    tools.mkdir()
+    tools.mkdir(exist_ok=True)
     for name, version in pythons:
         (tools / name).write_text(f"#!/bin/sh\necho {version}\n" if version else "#!/bin/sh\nexit 1\n")
         (tools / name).chmod(0o755)
-    for name in ("make", "sh", "cat", "cksum", "cut", "find", "sort", "echo", "rm", "touch"):
-        if (found := shutil.which(name)) is not None:
+    for name in ("make", "sh", "cat", "cksum", "cut", "find", "sort", "echo", "rm", "touch", "uname"):
+        if (found := shutil.which(name)) is not None and not (tools / name).exists():
             (tools / name).symlink_to(found)
     command = ["make", "--dry-run", "lint", f"VENV={tmp_path / 'environment'}", *make_arguments]
     variables = {"PATH": str(tools), "LC_ALL": "C"}
@@ -184,6 +193,22 @@ def test_make_finds_a_python(pythons, version, tmp_path):
     result = _make(tmp_path, *pythons)
     assert f"(CPython {version})" in result.stdout, result.stdout + result.stderr
     assert f"--constraint constraints/{version}.txt" in result.stdout
+    assert f"--require-hashes --requirement constraints/hashed/{version}.txt" in result.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("system", "hashes"), [("Linux x86_64", "yes"), ("Darwin arm64", "no"), ("Linux aarch64", "no")]
+)
+def test_make_asks_for_hashes_where_the_set_was_made(system, hashes, tmp_path):
+    (tmp_path / "tools").mkdir()
+    name, machine = system.split()
+    (tmp_path / "tools" / "uname").write_text(f'#!/bin/sh\n[ "$1" = -s ] && echo {name} || echo {machine}\n')
+    (tmp_path / "tools" / "uname").chmod(0o755)
+    assert f"if [ {hashes} = yes ]; then" in _make(tmp_path, ("python3.11", "3.11")).stdout
+    shutil.rmtree(tmp_path / "tools")
+    chosen = _make(tmp_path, ("python3.11", "3.11"), make_arguments=["HASHES=perhaps"])
+    assert "if [ perhaps = yes ]; then" in chosen.stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -207,6 +232,98 @@ def test_every_python_has_its_tested_set(version):
     pinned = dict(line.lower().replace("_", "-").split("==") for line in lines[1:])
     assert {"tensorflow", "keras", "numpy", "pandas", "matplotlib", "ray", "pytest"} <= set(pinned)
     assert ("tf-agents" in pinned) == (version == "3.11")
+
+
+def _hashed(name):
+    """The packages of a file with hashes: their versions, and how many hashes each has."""
+    text = (ROOT / "constraints" / "hashed" / f"{name}.txt").read_text().replace(" \\\n", "")
+    found = {}
+    for line in text.splitlines()[1:]:
+        match = re.fullmatch(r"([\w.-]+==[\w.+!-]+)((?: {4}--hash=sha256:[0-9a-f]{64})+)", line)
+        assert match, line
+        found[match[1]] = match[2].count("--hash")
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_package_of_a_tested_set_has_its_hashes(version):
+    lines = (ROOT / "constraints" / f"{version}.txt").read_text().splitlines()[1:]
+    assert list(_hashed(version)) == lines
+    assert _hashed(version)[next(line for line in lines if line.startswith("tensorflow=="))] >= 3  # a wheel a system
+    # What is installed first, to build the rest with, is not replaced by another version.
+    assert {line for line in _hashed("build") if not line.startswith("pip==")} <= set(lines)
+
+
+def test_workflows_install_with_hashes_only():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for line in re.findall(r"pip install.*", path.read_text()):
+            assert "--require-hashes --requirement constraints/hashed/" in line
+        for action in re.findall(r"uses: (actions/.*)", path.read_text()):
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}  # v[\d.]+", action)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert {"build", "setuptools", "pip"} <= {line.partition("==")[0] for line in _hashed("build")}
+    assert "twine" in {line.partition("==")[0] for line in _hashed("twine")}
+
+
+@pytest.mark.parametrize(
+    ("file", "fit"),
+    [
+        ("a-1.0-py3-none-any.whl", True),
+        ("a-1.0-py2.py3-none-any.whl", True),
+        ("a-1.0-py312-none-any.whl", True),
+        ("a-1.0-py313-none-any.whl", False),
+        ("a-1.0-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", True),
+        ("a-1.0-1-cp312-cp312-macosx_11_0_arm64.whl", True),
+        ("a-1.0-cp39-abi3-macosx_10_12_universal2.whl", True),
+        ("a-1.0-cp313-abi3-manylinux_2_28_aarch64.whl", False),
+        ("a-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", False),
+        ("a-1.0-cp312-cp312t-manylinux_2_28_x86_64.whl", False),
+        ("a-1.0-cp312-cp312-win_amd64.whl", False),
+        ("a-1.0-cp312-cp312-musllinux_1_2_x86_64.whl", False),
+        ("a-1.0-cp312-cp312-manylinux2014_i686.whl", False),
+        ("a-1.0-pp310-pypy310_pp73-manylinux_2_28_x86_64.whl", False),
+        ("a-1.0.tar.gz", False),
+    ],
+)
+def test_which_files_are_hashed(file, fit):
+    renew = _load(ROOT / "constraints" / "renew.py")
+    assert renew.fits(file, ("3.12",)) == fit
+    assert renew.of_release(file, "A", "1.0")
+    assert not renew.of_release(file, "a", "1.0.1")
+
+
+def test_pip_refuses_another_file_than_the_one_that_was_hashed(tmp_path, monkeypatch):
+    renew = _load(ROOT / "constraints" / "renew.py")
+    wheel = tmp_path / "made_up_tfe-1.0-py3-none-any.whl"
+    record = "".join(f"made_up_tfe-1.0.dist-info/{name},,\n" for name in ("METADATA", "WHEEL", "RECORD"))
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("made_up_tfe.py", "")
+        archive.writestr(
+            "made_up_tfe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: made-up-tfe\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            "made_up_tfe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("made_up_tfe-1.0.dist-info/RECORD", record + "made_up_tfe.py,,\n")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    page = f'<a href="../../{wheel.name}#sha256={digest}">x</a><a href="made_up_tfe-2.0.tar.gz#sha256={"0" * 64}">x</a>'
+    answer = subprocess.CompletedProcess([], 0, json.dumps({"made-up-tfe": page}))
+    with monkeypatch.context() as patch:
+        patch.setattr(renew.subprocess, "run", lambda *a, **k: answer)
+        lines = renew.hashed(["made_up_tfe==1.0"], VERSIONS)
+    assert lines == [f"made_up_tfe==1.0 \\\n    --hash=sha256:{digest}"]
+    requirements = tmp_path / "requirements.txt"
+    changed = digest[:-1] + ("0" if digest[-1] != "0" else "1")
+    for written, expected in ((digest, 0), (changed, 1)):
+        requirements.write_text(lines[0].replace(digest, written) + "\n")
+        command = [
+            sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(requirements),
+            "--no-index", "--find-links", str(tmp_path), "--target", str(tmp_path / written),
+        ]  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == expected, result.stderr
+        assert (tmp_path / written / "made_up_tfe.py").exists() == (expected == 0)
+    assert "DO NOT MATCH THE HASHES" in result.stderr
 
 
 def test_the_oldest_set_has_the_lower_limits():

@@ -312,7 +312,9 @@ def _times(output: pathlib.Path) -> dict[str, float]:
 
     times: dict[str, float] = {}
     for path in sorted((output / _COMPLETE).glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # Damaged: the part will run again.
+        with contextlib.suppress(
+            OSError, ValueError, KeyError, TypeError, OverflowError
+        ):  # Damaged: it will run again.
             kept = files.parse_json(files.read_bytes(path))
             times[str(kept["name"])] = float(kept["seconds"])
     return {**times, "all parts": sum(times.values())}

@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--figures-to", type=pathlib.Path, metavar="FOLDER", help="where to draw (default: the sweep's folder)"
         )
     add_engine_arguments(run_parser)
-    run_parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
+    run_parser.add_argument(
+        "--retry-failed", action="store_true", help="run failed runs again, and train damaged members"
+    )
     run_parser.add_argument(
         "--shared-folder", action="store_true", help="accept a results folder that every user can write to"
     )

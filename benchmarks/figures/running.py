@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from benchmarks.figures import base
 from benchmarks.figures.base import Figure, Stage
 
 if TYPE_CHECKING:
-    from trainers.sweeps.sweep import Report, Sweep
+    from trainers.sweeps.sweep import Report, Run, Sweep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ def run(
         folder: of their runs.
         context: where things are on the machines that run them.
         deadline: by `time.monotonic`, after which no more runs are started.
-        retry_failed: whether to compute failed runs again.
+        retry_failed: whether to compute failed runs again, and to train members again whose files are damaged.
         **options: of `trainers.sweeps.sweep.Sweep`: engine, number of workers, address.
 
     Returns:
@@ -82,15 +83,31 @@ def _run_stages(
     for number, stage in enumerate(stages, start=1):
         print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
         limit = None if deadline == float("inf") else deadline - time.monotonic()
-        report = my_sweep.execute(
-            stage(list(my_sweep.store.rows.values())), retry_failed=retry_failed, time_limit=limit
-        )
+        runs = stage(list(my_sweep.store.rows.values()))
+        if retry_failed:
+            my_sweep.store.forget(_without_members(runs))
+        report = my_sweep.execute(runs, retry_failed=retry_failed, time_limit=limit)
         failed += report.failed
         if report.stopped:
             raise KeyboardInterrupt
         if report.left:
             break
     return None if report is None else dataclasses.replace(report, failed=failed)
+
+
+def _without_members(runs: Sequence[Run]) -> set[str]:
+    """Returns the hashes of runs whose member is not there, or was not whole and has been reset."""
+    from trainers.images import config, store
+    from trainers.images import runs as member_runs
+
+    found = set()
+    for run in runs:
+        if run.kind == member_runs.TRAIN:
+            folder = json.loads(run.context_json)["store"]
+            member = store.MemberFiles(folder, config.from_dict(run.config))
+            if member.reset_if_broken().state is not store.State.FINISHED:
+                found.add(run.hash)
+    return found
 
 
 def draw(plan: Plan, folder: pathlib.Path) -> None:

@@ -156,6 +156,14 @@ class MemberFiles:
         for name in (RESULT, FAILURE, CHECKPOINT, PREDICTIONS, WEIGHTS):  # The result first: it says "finished".
             (self.folder / name).unlink(missing_ok=True)
 
+    def reset_if_broken(self) -> Status:
+        """Resets the member where it failed, or where one of its files is damaged; returns how it was."""
+        status = self.status(verify=True)
+        if status.state in (State.FAILED, State.CORRUPT):
+            with self.locked():
+                self.reset()
+        return status
+
     # Finished members.
 
     def result(self) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 # What reading a line may raise where it is JSON, but not what we wrote.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 class Timing(NamedTuple):
@@ -188,7 +188,7 @@ def _run(fields: Row) -> sweep_runs.Run:
     run = sweep_runs.Run(**fields)
     if not all(isinstance(getattr(run, name), str) for name in ("id", "kind", "config_json", "group", "batch")):
         raise files.DamagedError("no run")
-    if not isinstance(run.cost, (int, float)) or not run.cost > 0 or (run_hash or run.hash) != run.hash:
+    if not isinstance(run.cost, (int, float)) or not float(run.cost) > 0 or (run_hash or run.hash) != run.hash:
         raise files.DamagedError("no run")
     return run
 

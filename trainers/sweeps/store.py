@@ -3,7 +3,7 @@
     plan.jsonl       the runs, one a line, replaced as a whole when it grows
     results.jsonl    one row per completed run, appended; `pandas.read_json(path, lines=True)` reads it
     failures.jsonl   one row per failed attempt, with its error and traceback
-    damaged.jsonl    lines that were not what was written, moved here by the next writer
+    damaged.jsonl    lines that were not what was written, or that speak of what is damaged, moved here by a writer
     lock             held by the writing process, who also says in it who it is
 
 Rows are appended whole lines at a time and reach the disk before they count as done. A process that dies while writing
@@ -292,6 +292,20 @@ class Store:
         self._failures.append(failures)
         self.failed |= {row["hash"] for row in failures}
         self.failed -= set(fresh)
+
+    def forget(self, hashes: Container[str]) -> int:
+        """Takes rows of completed runs back, because what they speak of is damaged or gone; returns how many.
+
+        They are moved to the damaged lines, and their runs are computed again.
+        """
+        forgotten = {key for key in self.timings if key in hashes}
+        if forgotten:
+            stored = enumerate(files.read_bytes(self.folder / RESULTS).splitlines(keepends=True), start=1)
+            self._set_aside(RESULTS, [number for number, line in stored if lines.timing(line)[0].hash in forgotten])
+            self._results = self._open(RESULTS)  # The file is another one now.
+            for key in forgotten:
+                del self.timings[key]
+        return len(forgotten)
 
     def close(self) -> None:
         """Closes the files and gives the folder to others."""

@@ -11,15 +11,12 @@ A killed sweep continues where it was when the same is called again: rows are wr
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, TracebackType
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tf_ensembles import extras, machine
@@ -27,6 +24,7 @@ from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import schedule as sweep_schedule
+from trainers.sweeps import signals as sweep_signals
 from trainers.sweeps import store as sweep_store
 from trainers.sweeps.runs import Run as Run
 from trainers.sweeps.runs import make_run as make_run
@@ -120,6 +118,7 @@ class Sweep:
             engine if callable(engine) else lambda: make_engine(name, num_workers, address)
         )
         self._engine: sweep_engines.Engine | None = None
+        self._stop = sweep_signals.Stop("")
         self._show = show
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
@@ -141,12 +140,14 @@ class Sweep:
         before = len(self.store.timings)
         if self._show:
             self._announce(runs, skip)
-        stopped = False
+        self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.folder}")
         if units and (time_limit is None or time_limit > 0):
-            if self._engine is None:
-                self._engine = self._make()
             try:
-                stopped = _Loop(self, self._engine, runs, units, skip, time_limit).run()
+                with self._stop.listening():
+                    if self._engine is None:
+                        self._engine = self._make()
+                        self._stop.take_back()
+                    _Loop(self, self._engine, runs, units, skip, time_limit, self._stop).run()
             except sweep_engines.EngineLostError as error:
                 completed = len(self.store.timings) - before
                 raise sweep_engines.EngineLostError(
@@ -155,7 +156,7 @@ class Sweep:
                 ) from None
         failed = sum(run.hash in self.store.failed for run in runs)
         left = sum(run.hash not in done and run.hash not in self.store.failed for run in runs)
-        return Report(len(self.store.timings) - before, failed, left, stopped)
+        return Report(len(self.store.timings) - before, failed, left, self._stop.asked)
 
     def _announce(self, runs: Sequence[Run], skip: set[str]) -> None:
         done = sum(run.hash in self.store.done for run in runs)
@@ -178,7 +179,8 @@ class Sweep:
     def close(self) -> None:
         """Ends the workers and gives the folder to others."""
         if self._engine is not None:
-            self._engine.close()
+            with self._stop.closing():
+                self._engine.close()
             self._engine = None
         self.store.close()
 
@@ -207,6 +209,7 @@ class _Loop:
         units: Sequence[sweep_runs.Unit],
         skip: set[str],
         time_limit: float | None,
+        stop: sweep_signals.Stop,
     ):
         self._sweep, self._engine, self._total = sweep, engine, len(runs)
         self._store = sweep.store
@@ -218,27 +221,25 @@ class _Loop:
         self._estimate = sweep_progress.make_estimate(runs, self._store.timings, skip)
         self._num_done = sum(run.hash in self._store.timings for run in runs)
         self._deadline = float("inf") if time_limit is None else time.monotonic() + time_limit
-        self._stop = False
+        self._stop = stop
         self._estimated_at, self._left_then = -float("inf"), 0.0
         self._seconds: dict[str, float] = {}  # by group: of its last run
         # Of this session: since when outcomes have come, how many, and their own seconds.
         self._first_at: float | None = None
         self._num_here, self._seconds_here = 0, 0.0
 
-    def run(self) -> bool:
-        """Returns whether it was stopped."""
-        with self._stopping_on_signals():
-            if self._sweep.shows:
-                self._measure_first()
-            bar = sweep_progress.Bar(self._total, self._num_done, self._sweep.shows)
-            try:
-                while not self._stop and self._fill(self._engine.num_slots):
-                    completed, failed = self._collect()
-                    bar.update(completed, failed, self._left())
-                self._collect(0.0)  # What has come back by now is not lost.
-            finally:
-                bar.close()
-        return self._stop
+    def run(self) -> None:
+        """Computes until all is done, time is over or a signal came."""
+        if self._sweep.shows:
+            self._measure_first()
+        bar = sweep_progress.Bar(self._total, self._num_done, self._sweep.shows)
+        try:
+            while not self._stop.asked and self._fill(self._engine.num_slots):
+                completed, failed = self._collect()
+                bar.update(completed, failed, self._left())
+            self._collect(0.0)  # What has come back by now is not lost.
+        finally:
+            bar.close()
 
     def _measure_first(self) -> None:
         """Computes units until one has given a time to estimate the whole from, unless there are such rows.
@@ -246,14 +247,14 @@ class _Loop:
         The first run of a worker also imports and compiles: for a while, one that did not is waited for.
         """
         patience = float("inf")
-        while not self._stop and not self._estimate.is_warm and time.monotonic() < patience:
+        while not self._stop.asked and not self._estimate.is_warm and time.monotonic() < patience:
             if not self._fill(self._engine.num_slots):
                 break
             if any(self._collect()) and patience == float("inf"):
                 patience = time.monotonic() + _PATIENCE
         self._estimated_at = -float("inf")
         left = self._left()
-        if left is not None and not self._stop:
+        if left is not None and not self._stop.asked:
             workers = self._engine.num_slots
             text = f"{sweep_progress.format_seconds(left)} on {workers} worker{'s' if workers > 1 else ''}"
             warm = self._estimate.is_warm
@@ -345,20 +346,3 @@ class _Loop:
         times = "a worker" if unit.alone else f"{sweep_schedule.MAX_DEATHS} workers"
         error = f"WorkerDied: {times} died computing this: {reason.splitlines()[0]}"
         return [{"hash": run_hash, "error": error, "traceback": reason} for run_hash in given_up]
-
-    @contextlib.contextmanager
-    def _stopping_on_signals(self) -> Iterator[None]:
-        """Lets Ctrl-C and SIGTERM end the loop between two writes. Only the main thread can do so."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            self._stop = True
-
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -16,7 +16,7 @@ from trainers.images import store as member_store
 from trainers.images import strategies
 from trainers.images.config import MemberConfig
 from trainers.images.runs import EnsembleConfig
-from trainers.images.store import MemberFiles, State
+from trainers.images.store import MemberFiles
 
 AGENTS = ("vgg", "ensemble-n", "ensemble-p", "ensemble-bp")
 
@@ -159,10 +159,11 @@ def _num_train(args: argparse.Namespace, data: str) -> int:
 def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
     for config in ensemble.members:
         member = MemberFiles(args.store, config)
-        broken = args.retry_failed and member.status(verify=True).state in (State.FAILED, State.CORRUPT)
-        if broken or config.member in args.retrain:
+        if config.member in args.retrain:
             with member.locked():
                 member.reset()
+        elif args.retry_failed:
+            member.reset_if_broken()
 
 
 def _train_here(

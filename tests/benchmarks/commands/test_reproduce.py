@@ -200,3 +200,14 @@ def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(reproduce.stages, "follow", lambda command, log, hear: 130)
     assert cli.main(["reproduce", "--only", "linear,F1", "--results", str(tmp_path)]) == 130
     assert "stopped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"name": "b", "seconds": "x"}', '{"name": "b", "seconds": 1' + "0" * 400 + "}"]
+)
+def test_the_time_of_a_part_that_cannot_be_read_is_left_out(tmp_path, content):
+    folder = tmp_path / reproduce._COMPLETE
+    folder.mkdir()
+    (folder / "a.json").write_text('{"name": "a", "seconds": 2.5}')
+    (folder / "b.json").write_text(content)
+    assert reproduce._times(tmp_path) == {"a": 2.5, "all parts": 2.5}

@@ -6,14 +6,18 @@ import argparse
 import sys
 import types
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.commands import sweep as sweep_command
 from tests import sweep_definition
+from trainers.images import config as member_config
+from trainers.images import runs as member_runs
+from trainers.images import store as member_store
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
+from trainers.sweeps import sweep, worker
 
 NAME = "tests.sweep_definition"
 
@@ -137,3 +141,87 @@ def test_out_of_time_complete_figures_are_drawn_all_the_same(tmp_path, capsys, m
     assert "more: out of time with 1 runs" in output
     assert "made_up.png" in output
     assert "more.png" not in output
+
+
+class Here:
+    """An engine in this process, which computes when it is waited for."""
+
+    num_slots = 1
+
+    def submit(self, slot, message):
+        self._event = sweep_engines.Event(slot, message)
+
+    def wait(self, timeout):
+        event, self._event = getattr(self, "_event", None), None
+        return [] if event is None else [sweep_engines.Event(event.slot, tuple(worker.compute(event.outcomes)))]
+
+    def close(self):
+        pass
+
+
+def test_retry_failed_trains_damaged_members_again(tmp_path, monkeypatch):
+    """Members whose rows are there, but whose files are damaged, gone or given up, and no others."""
+    trained = []
+
+    def train_member(config, *, store):
+        files = member_store.MemberFiles(store, member_config.from_dict(config))
+        if files.status().state is member_store.State.FAILED:
+            raise ValueError("given up before")
+        if files.result() is None:
+            trained.append(config["member"])
+            files.begin()
+            logits = np.full((4, 3), config["member"], np.float32)
+            files.finish({"steps": 1}, logits, np.zeros(4, np.int32), {"model0": logits})
+        return {"steps": 1}
+
+    class Members(sweep_definition.More):
+        id, name = "MU-members", "members"
+
+        def stages(self, size, context):
+            context = {"store": context["store"]}
+            made = [
+                sweep.make_run(
+                    f"member{member}", member_runs.TRAIN, {"num_train": 100, "member": member}, context=context
+                )
+                for member in range(6)
+            ]
+            return [lambda rows: made]
+
+        def collect(self, size, rows):
+            return {"made_up_runs": pd.DataFrame([{**row, "x": 0.0, "square": 0.0} for row in rows])}
+
+    monkeypatch.setattr(member_runs, "train_member", train_member)
+    monkeypatch.setattr(sweep, "make_engine", lambda *a, **k: Here())
+    name = add_module(monkeypatch, Members())
+    arguments = ("run", name, "--output", tmp_path, "--store", tmp_path / "store")
+    assert call(*arguments) == 0
+    assert sorted(trained) == [0, 1, 2, 3, 4, 5]
+    files = [
+        member_store.MemberFiles(tmp_path / "store", member_config.MemberConfig(num_train=100, member=member))
+        for member in range(6)
+    ]
+    results = tmp_path / "made_up-quick" / sweep_store.RESULTS
+    whole, before = [one.predictions()[0] for one in files], results.read_text()
+    for place, damaged in ((1, member_store.PREDICTIONS), (2, member_store.WEIGHTS), (3, member_store.RESULT)):
+        path = files[place].folder / damaged
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    (files[4].folder / member_store.RESULT).unlink()
+    files[5].reset()
+    files[5].fail(1, "it diverged")
+    trained.clear()
+    assert call(*arguments) == 0
+    assert trained == []  # Their rows are there, and nobody has asked.
+    assert call(*arguments, "--retry-failed") == 0
+    assert sorted(trained) == [1, 2, 3, 4, 5]
+    for one, logits in zip(files, whole, strict=True):
+        assert one.status(verify=True).state is member_store.State.FINISHED
+        np.testing.assert_array_equal(one.predictions()[0], logits)
+    rows = sweep_store.read_results(tmp_path / "made_up-quick")
+    assert sorted(row["id"] for row in rows) == [f"member{member}" for member in range(6)]
+    damaged = (tmp_path / "made_up-quick" / sweep_store.DAMAGED).read_text()
+    assert sorted(damaged.splitlines()) == sorted(before.splitlines()[1:])
+    trained.clear()
+    assert call(*arguments, "--retry-failed") == 0
+    assert trained == []

@@ -372,6 +372,7 @@ def test_unscaled_data_are_said_at_once_and_in_the_advice(advised):
     assert "warning: targets are not scaled: mean 1" in text
 
 
+@needs("matplotlib")
 def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
     plain = next(row for row in advised[0].table if row.baseline and row.num_members == 10)
     difference = advisor_scores.Estimate(-0.1, 0.2)

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from tests import builders
 from tests.builders import make_inputs, make_labels
+from tests.needs import needs
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 X, Y = make_inputs(builders.dense, 20), make_labels(20)
@@ -33,8 +34,8 @@ def test_export_writes_our_signatures_and_names_the_way_to_other_formats(tmp_pat
         ensemble.quantize("int8")
 
 
+@needs("sklearn")
 def test_scikit_learn_wrappers_take_the_mixture():
-    pytest.importorskip("sklearn")
     ensembles = []
 
     def classifier(X, y):
@@ -56,6 +57,7 @@ def test_scikit_learn_wrappers_take_the_mixture():
     np.testing.assert_allclose(np.ravel(wrapper.predict(X)), expected, rtol=1e-5, atol=1e-6)
 
 
+@needs("sklearn")
 @pytest.mark.parametrize("wrapper", [keras.wrappers.SKLearnClassifier, keras.wrappers.SKLearnRegressor])
 def test_scikit_learn_wrappers_refuse_an_ensemble_itself(wrapper):
     def build():

@@ -5,6 +5,7 @@ import decimal
 import numpy as np
 import pytest
 
+from tests.needs import needs
 from tf_ensembles import linear
 from tf_ensembles.linear import identities, theory
 from tf_ensembles.linear import problems as linear_problems
@@ -60,6 +61,7 @@ def test_other_choices_are_found_where_there_are_some():
     assert max(known.max(), others.max()) < 1e-12
 
 
+@needs("tensorflow_probability")
 def test_drawn_likelihoods_average_to_the_exact_kl():
     problems = linear_problems.sample_problems(SETTING, 5_000, seed=3)
     posterior, n = problems.posterior(), problems.distribution("ensemble-n")

@@ -15,7 +15,8 @@ import time
 
 import pytest
 
-from tests.needs import imported
+from tests.needs import needs
+from tf_ensembles import extras
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import progress as sweep_progress
@@ -25,7 +26,9 @@ from trainers.sweeps import store as sweep_store
 from trainers.sweeps import sweep
 from trainers.sweeps import worker as sweep_worker
 
-pd = imported("pandas")
+if extras.is_available("pandas"):
+    import pandas as pd
+
 FUNCTIONS = "tests.sweep_functions"
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -70,6 +73,7 @@ def wait_for_rows(folder, count, process):
         time.sleep(0.02)
 
 
+@needs("pandas")
 def test_rows_hold_config_result_and_facts(tmp_path):
     runs = squares(7)
     report = execute(tmp_path, runs)
@@ -125,6 +129,7 @@ def test_an_id_twice_or_with_another_config_raises(tmp_path):
         execute(tmp_path, squares(2, extra=1))
 
 
+@needs("pandas")
 def test_twenty_kills_change_nothing(tmp_path):
     """kill -9 of driver and workers at random moments: the final table is that of an undisturbed sweep."""
     chance = random.Random(7)
@@ -155,6 +160,7 @@ def test_twenty_kills_change_nothing(tmp_path):
     assert len(pd.read_json(disturbed / "results.jsonl", lines=True)) == 90
 
 
+@needs("pandas")
 @pytest.mark.slow
 def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
     """As above with real training: batches, compilation and all."""
@@ -246,6 +252,7 @@ def test_bad_results_and_functions_are_failures(tmp_path):
         assert names[failure["id"]] in failure["error"]
 
 
+@needs("pandas")
 def test_infinite_and_missing_results_survive(tmp_path):
     execute(tmp_path, [sweep.make_run("a", f"{FUNCTIONS}:infinite", {})])
     row = sweep.read(tmp_path).iloc[0]
@@ -255,6 +262,7 @@ def test_infinite_and_missing_results_survive(tmp_path):
     assert pd.read_json(tmp_path / "results.jsonl", lines=True).kl[0] == float("inf")
 
 
+@needs("pandas")
 def test_batches_are_computed_whole_and_fail_alone(tmp_path):
     runs = squares(12, "batch_squares", batch=4)
     execute(tmp_path, runs)
@@ -282,6 +290,7 @@ def test_a_dead_worker_is_replaced_and_a_killer_given_up(tmp_path):
     assert "SIGKILL" in failure["error"]
 
 
+@needs("pandas")
 def test_workers_are_single_threaded_and_keep_their_groups(tmp_path):
     runs = [
         sweep.make_run(f"{group}/{index}", f"{FUNCTIONS}:process_facts", {"name": group}, group=group)
@@ -311,6 +320,7 @@ def test_a_slot_without_work_helps_the_largest_group():
     assert second == ["b", "b", "a", "c"]
 
 
+@needs("pandas")
 def test_time_limit_stops_and_continues(tmp_path):
     report = execute(tmp_path, squares(20, seconds=0.2), time_limit=0.5)
     assert report.left > 0
