@@ -103,7 +103,8 @@ def test_notebooks_are_kept_without_outputs_and_say_what_pictures_show(path):
     assert len({cell["id"] for cell in cells}) == len(cells)
     assert cells[0]["source"][0].startswith("# ")
     for cell in cells:
-        assert not cell.get("outputs") and cell.get("execution_count") is None
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
         if any("plt.show()" in line for line in cell["source"]):
             assert len(cell["metadata"]["alt"]) > 40
 
