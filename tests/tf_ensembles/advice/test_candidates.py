@@ -8,7 +8,7 @@ import tf_ensembles as tfe
 from tf_ensembles import priors
 from tf_ensembles.advice import candidates
 
-X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+X = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
 IMAGES = np.zeros((4, 8, 8, 1), np.float32)
 
 
@@ -51,7 +51,7 @@ def test_wrong_length_scales_are_told(lengths, build_prior, message):
 def test_advice_has_the_prior_that_it_recommends():
     labels = (X[:, 0] > 0).astype(int)
     options = {"build_prior": "auto", "prior_scales": (1,), "length_scales": (0.5, 4), "num_members": 3}
-    advice = tfe.advise(build, X, labels, bootstrap=None, epochs=2, folds=1, progress=False, **options)
+    advice = tfe.advise(build, X, labels, bootstrap=None, epochs=2, folds=1, tau=2, progress=False, **options)
     trained = {(row.prior_scale, row.length_scale) for row in advice.table}
     assert trained == {(0.0, None), (1.0, 0.5), (1.0, 4.0)}
     chosen = advice.recommended
