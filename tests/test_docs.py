@@ -238,7 +238,7 @@ def test_the_shell_lines_were_found():
 @pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_modules_that_are_named_exist(path):
     text = path.read_text()
-    for name in re.findall(r"\b(?:tf_ensembles|trainers|bandit_env|benchmarks|tests|docs)/[\w./]*\w", text):
+    for name in re.findall(r"\b(?:tf_ensembles|trainers|bandit_env|benchmarks|tests|docs)/[\w./-]*\w", text):
         assert (ROOT / name).exists(), name
     for name in re.findall(r"python\s+-m\s+((?:trainers|bandit_env|benchmarks)[\w.]*\w)", text):
         place = ROOT / name.replace(".", "/")
