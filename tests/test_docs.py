@@ -254,9 +254,12 @@ def _resolves(name):
         place = ROOT.joinpath(*parts[:count])
         if place.is_dir() or place.with_suffix(".py").is_file():
             value = importlib.import_module(".".join(parts[:count]))
-            for part in parts[count:]:
+            for number, part in enumerate(parts[count:], count + 1):
                 if not hasattr(value, part):
-                    return False
+                    # `tf_ensembles.trainers` is `trainers`, by another name.
+                    if parts[0] != "tf_ensembles" or not importlib.util.find_spec(".".join(parts[:number])):
+                        return False
+                    importlib.import_module(".".join(parts[:number]))
                 value = getattr(value, part)
             return name not in moved.MODULES
     return False
