@@ -3,10 +3,12 @@
 import argparse
 import ast
 import contextlib
+import doctest
 import importlib
 import importlib.util
 import inspect
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -14,6 +16,7 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks.commands import main as cli
@@ -37,6 +40,8 @@ def blocks(path, language):
 WITH_PYTHON = [path for path in PAGES if any(blocks(path, "python"))]
 # These take seconds; the others train, compile and start processes for longer.
 QUICK = ("architecture", "index", "keras")
+# A table over five seeds: its first row runs each time, all of it with `-m slow`.
+FIVE_SEEDS, ONE_SEED = "for seed in range(5):", "for seed in range(1):"
 
 
 def _marks(path, slow=False):
@@ -52,10 +57,81 @@ def _marks(path, slow=False):
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     """One after the other, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    namespace = run_blocks(path, FIVE_SEEDS, ONE_SEED if path.stem == "keras" else FIVE_SEEDS)
+    if path.stem == "keras":
+        assert_four_are_in_order(namespace["nll"], num_seeds=1)
+
+
+def run_blocks(path, old="", new=""):
+    """Runs the Python blocks of a page and returns their namespace."""
     namespace = {"__name__": "tutorial"}
     for line, text in blocks(path, "python"):
         # Line numbers of tracebacks are those of the page.
-        exec(compile("\n" * line + text, str(path), "exec"), namespace)
+        exec(compile("\n" * line + text.replace(old, new), str(path), "exec"), namespace)
+    return namespace
+
+
+def assert_four_are_in_order(nll, num_seeds):
+    """One model, a plain ensemble, with prior, with prior and bootstrap: each better than the one before."""
+    one, plain, prior, both = (np.array(nll[name]) for name in nll)
+    assert list(nll) == ["one model", "plain ensemble", "prior", "prior and bootstrap"]
+    assert len(one) == len(plain) == len(prior) == len(both) == num_seeds
+    # On every seed, with margins of about half of what was measured.
+    assert (one > 1.2 * plain).all()
+    assert (plain > 3.0 * prior).all()
+    assert both.mean() < 0.9 * prior.mean()
+
+
+@pytest.mark.slow
+def test_the_table_of_four_is_in_order_on_five_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_four_are_in_order(run_blocks(DOCS / "tutorials" / "keras.md")["nll"], num_seeds=5)
+
+
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+
+def notebook_runner():
+    spec = importlib.util.spec_from_file_location("execute", DOCS / "notebooks" / "execute.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_outputs_and_say_what_pictures_show(path):
+    cells = json.loads(path.read_text())["cells"]
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    assert cells[0]["source"][0].startswith("# ")
+    for cell in cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+        if any("plt.show()" in line for line in cell["source"]):
+            assert len(cell["metadata"]["alt"]) > 40
+
+
+# Those that take less than about ten seconds run each time.
+QUICK_NOTEBOOKS = ("bandit", "regression")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK_NOTEBOOKS else [pytest.mark.slow])
+        for path in NOTEBOOKS
+    ],
+)
+def test_notebooks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner = notebook_runner()
+    namespace, outputs = runner.run(path)
+    page, pictures = runner.as_page(path, outputs)
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
+    assert page.count("![") == len(pictures) == sum(len(found) for _, found in outputs)
+    if path.stem == "regression":  # The picture on the first page.
+        (gap, _), (gap_prior, data_prior) = namespace["spreads"].values()
+        assert gap_prior > 3 * gap
+        assert gap_prior > 3 * data_prior
 
 
 def test_all_tutorials_have_python_blocks():
@@ -163,7 +239,7 @@ def test_the_shell_lines_were_found():
 @pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_modules_that_are_named_exist(path):
     text = path.read_text()
-    for name in re.findall(r"\b(?:tf_ensembles|trainers|bandit_env|benchmarks|tests|docs)/[\w./]*\w", text):
+    for name in re.findall(r"\b(?:tf_ensembles|trainers|bandit_env|benchmarks|tests|docs)/[\w./-]*\w", text):
         assert (ROOT / name).exists(), name
     for name in re.findall(r"python\s+-m\s+((?:trainers|bandit_env|benchmarks)[\w.]*\w)", text):
         place = ROOT / name.replace(".", "/")
@@ -211,6 +287,43 @@ def test_every_public_name_is_in_the_api_reference():
     assert not missing
 
 
+API = sorted(path for path in (DOCS / "api").glob("*.md") if any(blocks(path, "pycon")))
+_EXTRA = {"linear": [needs("tensorflow_probability")]}
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=_EXTRA.get(path.stem, [])) for path in API])
+def test_examples_of_the_api_reference_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(text for _, text in blocks(path, "pycon"))
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    found = []
+    runner = doctest.DocTestRunner(optionflags=flags)
+    runner.run(doctest.DocTestParser().get_doctest(text, {}, path.name, str(path), 0), out=found.append)
+    assert runner.failures == 0, "".join(found)
+    assert runner.tries > 5
+
+
+def test_every_public_name_has_an_example():
+    import tf_ensembles as tfe
+    from tf_ensembles import advice, linear, metrics, testbed
+
+    code = "\n".join(
+        line
+        for path in API
+        for _, text in blocks(path, "pycon")
+        for line in text.splitlines()
+        if line[:3] in (">>>", "...")
+    )
+    names = [f"tfe.{name}" for name in tfe.__all__ if not name.startswith("__")]
+    names += [f"tfe.metrics.{name}" for name in metrics.__all__]
+    names += [f"tfe.testbed.{name}" for name in testbed.__all__]
+    names += [f"tfe.linear.{name}" for name in linear.__all__]
+    names += [f"advising.{name}" for name in advice.__all__ if name != "Advice"]  # That one is tfe.Advice, too.
+    names += [f"tfe.priors.{name}" for name in ("mlp", "fourier", "conv", "Standardize")]
+    assert len(names) > 70
+    assert not [name for name in names if not re.search(rf"\b{re.escape(name)}\b", code)]
+
+
 def test_images_have_a_text_that_says_what_they_show():
     for path in PAGES:
         for text in re.findall(r"!\[(.*?)\]\(", path.read_text(), flags=re.DOTALL):
@@ -228,7 +341,7 @@ def test_relative_links_lead_to_files():
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="MkDocs is not installed: pip install '.[docs]'")
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "TF_ENSEMBLES_NOTEBOOKS": "no"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
     pages = list(tmp_path.rglob("*.html"))
@@ -243,3 +356,9 @@ def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
         assert not [address for address in loaded if re.match(r"(https?:)?//", address)], page
         for address in loaded:
             assert (page.parent / address.split("?")[0].split("#")[0]).resolve().exists() or page.stem == "404", address
+    found = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    for word in ("calibration", "OOD", "regression", "Thompson"):
+        assert any(re.search(rf"\b{word}\b", entry["title"] + entry["text"], re.IGNORECASE) for entry in found), word
+    notebooks = {path.stem for path in NOTEBOOKS}
+    assert {page.stem for page in (tmp_path / "notebooks").glob("*.html")} == notebooks
+    assert {path.stem for path in (tmp_path / "notebooks").glob("*.ipynb")} == notebooks

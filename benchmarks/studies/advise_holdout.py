@@ -1,13 +1,15 @@
 """Does `tfe.advise` make things better or worse? Its advice, trained and measured on examples that it never saw.
 
     python -m benchmarks.studies.advise_holdout [breast_cancer diabetes digits testbed] [--npz FILE] [--splits 3]
-        [--scales 0 1 10]
+        [--scales 0 1 10] [--prior auto [--lengths 0.5 1 2]]
 
 Splits a data set at random into 60% for the advisor and 40% to measure on, asks for advice, trains what it says on the
 60%, and prints joint NLLs of ten labels on the 40%: of the advice, of a plain ensemble trained for 20 epochs, of the
 same trained for 1,000 steps, of a single model trained for 20 epochs, and of a linear model. The named data are those
 of scikit-learn, which must be installed, and one problem of the Neural Testbed; `--npz` takes `x` `[n, features]` and
 `y` `[n]`, integers for classes. Inputs, and the targets of a regression, are standardized on the 60%.
+`--prior auto` lets the advisor choose scale and length scale of the ready-made prior, instead of the scale of a network
+like the members.
 """
 
 from __future__ import annotations
@@ -88,7 +90,14 @@ def joint_nll(likelihood: Any) -> Any:
     return scores.joint_scores(likelihood[:, None], TAU)[0][:, 0]
 
 
-def measure(train: Half, test: Half, scales: list[float], seed: int) -> tuple[dict[str, Any], Any, float]:
+def measure(
+    train: Half,
+    test: Half,
+    scales: list[float] | None,
+    seed: int,
+    kind: str = "member",
+    lengths: list[float] | None = None,
+) -> tuple[dict[str, Any], Any, float]:
     """Returns the joint NLLs of each ten labels by what was trained, the advice, and the seconds that it took."""
     import keras
 
@@ -102,8 +111,7 @@ def measure(train: Half, test: Half, scales: list[float], seed: int) -> tuple[di
         hidden = [keras.layers.Dense(50, "relu") for _ in range(2)]
         return keras.Sequential([keras.Input(train.x.shape[1:]), *hidden, keras.layers.Dense(outputs)])
 
-    def fitted(scale: float, bootstrap: Any, members: int, epochs: int) -> Any:
-        prior = tfe.PriorFunction(build, scale) if scale else None
+    def fitted(prior: Any, bootstrap: Any, members: int, epochs: int) -> Any:
         model = tfe.Ensemble(build, members, prior=prior, bootstrap=bootstrap, seed=seed)
         model.compile("adam", loss)
         model.fit(train.x, train.y, epochs=epochs, batch_size=BATCH, verbose=0)
@@ -115,16 +123,14 @@ def measure(train: Half, test: Half, scales: list[float], seed: int) -> tuple[di
     long = max(10, math.ceil(1000 / math.ceil(len(train.y) / BATCH)))
     began = time.perf_counter()
     given: dict[str, Any] = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
-    advice = tfe.advise(build, train.x, train.y, prior_scales=scales, loss=loss, noise_std=noise, **given)
+    given |= {"build_prior": None if kind == "member" else kind, "prior_scales": scales, "length_scales": lengths}
+    advice = tfe.advise(build, train.x, train.y, loss=loss, noise_std=noise, **given)
     seconds = time.perf_counter() - began
-    epochs = getattr(
-        advice, "epochs", long
-    )  # Advice of earlier versions had no epochs: it was trained for 1,000 steps.
     results = {
-        "advice": fitted(advice.prior_scale, advice.bootstrap, advice.num_members, epochs),
-        "plain, 20 epochs": fitted(0.0, None, MEMBERS, 20),
-        "plain, 1,000 steps": fitted(0.0, None, MEMBERS, long),
-        "single, 20 epochs": fitted(0.0, None, 1, 20),
+        "advice": fitted(advice.prior, advice.bootstrap, advice.num_members, advice.epochs),
+        "plain, 20 epochs": fitted(None, None, MEMBERS, 20),
+        "plain, 1,000 steps": fitted(None, None, MEMBERS, long),
+        "single, 20 epochs": fitted(None, None, 1, 20),
         "linear": joint_nll(base),
     }
     return results, advice, seconds
@@ -136,13 +142,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--npz", help="a file with x and y, instead of the named data")
     parser.add_argument("--splits", type=int, default=3, metavar="N")
-    parser.add_argument("--scales", type=float, nargs="+", default=[0.0, 0.3, 1.0, 3.0, 10.0], metavar="S")
+    parser.add_argument("--scales", type=float, nargs="+", metavar="S", help="what `tfe.advise` takes if left out")
+    parser.add_argument("--prior", choices=("member", "auto"), default="member")
+    parser.add_argument("--lengths", type=float, nargs="+", metavar="L", help="length scales, with --prior auto")
     args = parser.parse_args()
     for name in [args.npz] if args.npz else args.names:
         x, y = load(name, args.npz)
         found: dict[str, list[Any]] = {}
         for seed in range(args.splits):
-            results, advice, seconds = measure(*split(x, y, seed), args.scales, seed)
+            results, advice, seconds = measure(*split(x, y, seed), args.scales, seed, args.prior, args.lengths)
             print(str(advice).split("\n\n")[0], f"  {seconds:.0f} s", sep="\n", flush=True)
             for what, values in results.items():
                 found.setdefault(what, []).append(values)

@@ -1,16 +1,16 @@
 """`advise`: which prior scale, how many members and epochs, and whether to bootstrap, for your model and your data.
 
-It trains one ensemble per prior scale, with and without bootstrap, and compares them by two joint NLLs: of tau
-different examples, and the dyadic NLL, of two examples repeated with their labels. Smaller sizes are sub-ensembles of
-the same members. A single model and a plain ensemble, without prior and bootstrap, are always among them: they are the
-baselines.
+It trains one ensemble per prior scale (and per length scale, where the prior has one), with and without bootstrap, and
+compares them by two joint NLLs: of tau different examples, and the dyadic NLL, of two examples repeated with their
+labels. Smaller sizes are sub-ensembles of the same members. A single model and a plain ensemble, without prior and
+bootstrap, are always among them: they are the baselines.
 
 Training is stopped by examples of its own, `tf_ensembles.advice.splits`: those that stop an ensemble do not judge it.
 Few examples take turns (cross-fitting). The rule, in this order:
 
 1. Bootstrap only if it is shown to help: if the 95% interval of the paired difference in joint NLL, each side with its
    own best prior scale, lies below zero. A bootstrap takes data away from every member, so it has to earn its place.
-2. The prior scale with the lowest joint NLL at the largest size.
+2. The prior scale, and length scale, with the lowest joint NLL at the largest size.
 3. The plain ensemble after all, unless it is shown to be beaten: the 95% interval of the paired difference lies below
    zero for the joint NLL, or for the dyadic NLL while the joint NLL is no worse. The dyadic NLL sees best how members
    differ, but it repeats labels, so that it takes noise for something that members should know, and alone would ask for
@@ -36,7 +36,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tf_ensembles.advice import scaling, splits, text, training
+from tf_ensembles.advice import candidates, scaling, splits, text, training
 from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice.result import Advice as Advice
 from tf_ensembles.advice.result import BootstrapDiagnosis as BootstrapDiagnosis
@@ -49,7 +49,6 @@ from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.prior import PriorFunction
 
 _SIZES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 _HALF = Bernoulli(0.5)
@@ -63,8 +62,9 @@ def advise(
     x: Any,
     y: Any,
     *,
-    build_prior: Callable[[], keras.Model] | None = None,
-    prior_scales: Sequence[float] = (0.0, 0.3, 1.0, 3.0, 10.0),
+    build_prior: Any = None,
+    prior_scales: Sequence[float] | None = None,
+    length_scales: Sequence[float] | None = None,
     num_members: int = 20,
     sizes: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = _HALF,
@@ -85,16 +85,20 @@ def advise(
 ) -> Advice:
     """Says which prior scale, size and number of epochs to use, and whether bootstrapping helps.
 
-    Trains `len(prior_scales)` ensembles of `num_members`, twice as many with a bootstrap, once per fold. It recommends
-    a plain ensemble, or a single model, unless something is shown to beat it. The rule is told by the module,
-    `tf_ensembles.advice.advise`, and the split by `tf_ensembles.advice.splits`.
+    Trains an ensemble of `num_members` per prior scale and length scale, twice as many with a bootstrap, once per fold.
+    It recommends a plain ensemble, or a single model, unless something is shown to beat it. The rule is told by the
+    module, `tf_ensembles.advice.advise`, and the split by `tf_ensembles.advice.splits`.
 
     Args:
         build_member: returns a new Keras model at each call, as for `Ensemble`.
         x: inputs `[batch, ...]`, or a structure of them.
         y: labels `[batch]`, or what the loss takes.
-        build_prior: returns a new prior network; None means `build_member`.
-        prior_scales: the scales to try; 0, an ensemble without prior, is always tried.
+        build_prior: returns a new prior network; or `"auto"`, or one of `tfe.priors`, whose scales have a unit. None
+            means `build_member`.
+        prior_scales: the scales to try; 0, an ensemble without prior, is always tried. None means 0.3, 1, 3 and 10 for
+            a network of your own, and 1 and 3 for ready-made priors.
+        length_scales: for `"auto"` on vectors and `tfe.priors.fourier`, the length scales to try with each scale; None
+            means 0.5, 1 and 2.
         num_members: the largest ensemble, the one that is trained.
         sizes: the sizes to choose from; None means 1, 2, 3, 5, 10, 20, 30, ... up to `num_members`. 1 and
             `num_members` are always tried.
@@ -116,7 +120,8 @@ def advise(
         seed: decides the split, initial weights, priors and bootstrap weights.
         progress: whether to show a progress bar.
     """
-    scales, sizes = _check_scales(prior_scales), _check_sizes(num_members, sizes)
+    tried = candidates.make(build_prior or build_member, x, prior_scales, length_scales)
+    sizes = _check_sizes(num_members, sizes)
     _check_numbers(tau=tau, batch_size=batch_size, epochs=1 if epochs is None else epochs)
     if bootstrap is not None and not isinstance(bootstrap, Bootstrap):
         raise ValueError(f"Expected bootstrap such as tfe.Bernoulli(0.5), or None. Received: {bootstrap!r}")
@@ -132,18 +137,17 @@ def advise(
     arms: tuple[Bootstrap | None, ...] = (None,) if bootstrap is None else (None, bootstrap)
     seen = []
     trainings = len(split.parts) + (split.whole is not None)
-    for weights, scale, step in _shown([(weights, scale) for weights in arms for scale in scales], trainings, progress):
+    for weights, one, step in _shown([(weights, one) for weights in arms for one in tried], trainings, progress):
 
-        def make(weights: Bootstrap | None = weights, scale: float = scale) -> Ensemble:
-            prior = PriorFunction(build_prior or build_member, scale) if scale else None
-            model = Ensemble(build_member, num_members, prior=prior, bootstrap=weights, l2=l2, seed=seed)
+        def make(weights: Bootstrap | None = weights, one: candidates.Candidate = one) -> Ensemble:
+            model = Ensemble(build_member, num_members, prior=one.prior, bootstrap=weights, l2=l2, seed=seed)
             model.compile(_copied(optimizer), loss)
             return model
 
         with _without_retracing_warnings():
             trained = training.train(make, split, settings, step)
         seen.append(look(trained, split.num_judging, num_members, sizes, tau))
-    grid = (len(arms), len(scales))
+    grid = (len(arms), len(tried))
     scores = Scores(
         values=np.moveaxis(np.reshape([one.values for one in seen], (*grid, *seen[0].values.shape)), 2, 0),
         influence=np.moveaxis(np.reshape([one.influence for one in seen], (*grid, *seen[0].influence.shape)), 2, 0),
@@ -156,9 +160,11 @@ def advise(
     comparison = compare(scores, arm)
     rule = scoring.make_rule(scores, arm, None if comparison is None else comparison.beaten)
     choice = rule(scores.means())
-    best = seen[choice.arm * len(scales) + choice.scale]
+    best = seen[choice.arm * len(tried) + choice.scale]
     return Advice(
-        prior_scale=scales[choice.scale],
+        prior=tried[choice.scale].prior,
+        prior_scale=tried[choice.scale].scale,
+        length_scale=tried[choice.scale].length_scale,
         num_members=sizes[choice.size],
         bootstrap=arms[choice.arm],
         epochs=best.epochs,
@@ -168,12 +174,12 @@ def advise(
         against_single=scoring.crossed(scores, JOINT, rule, lambda _: SINGLE) if scores.usable[0, 0] else None,
         confidence=Confidence(*scoring.agreement(scores, choice, _NUM_RESAMPLES, seed)),
         diagnosis=diagnosis,
-        table=tuple(table(scores, choice, arms, scales, sizes, seen)),
+        table=tuple(table(scores, choice, arms, tried, sizes, seen)),
         tau=tau,
         num_validation=split.num_judging,
         split=split.how,
         warnings=wrong,
-        notes=tuple(text.notes(scores, choice, scales, sizes, best.epochs == epochs if early_stopping else False)),
+        notes=tuple(text.notes(scores, choice, tried, sizes, best.epochs == epochs if early_stopping else False)),
     )
 
 
@@ -206,23 +212,16 @@ def _without_retracing_warnings() -> Iterator[None]:
 
 
 def _shown(
-    items: list[tuple[Bootstrap | None, float]], trainings: int, progress: bool
-) -> Iterator[tuple[Bootstrap | None, float, Callable[[], Any]]]:
+    items: list[tuple[Bootstrap | None, candidates.Candidate]], trainings: int, progress: bool
+) -> Iterator[tuple[Bootstrap | None, candidates.Candidate, Callable[[], Any]]]:
     """Yields candidates, each with a function that moves the bar by one training."""
     from tqdm import tqdm
 
     with tqdm(total=len(items) * trainings, desc="advise", unit="training", disable=not progress) as bar:
-        for number, (weights, scale) in enumerate(items):
-            bar.set_postfix_str(f"prior scale {scale:g}, bootstrap {text.bootstrap_name(weights)}")
-            yield weights, scale, bar.update
+        for number, (weights, one) in enumerate(items):
+            bar.set_postfix_str(f"prior scale {one}, bootstrap {text.bootstrap_name(weights)}")
+            yield weights, one, bar.update
             bar.update((number + 1) * trainings - bar.n)  # One that diverged is not trained to the end.
-
-
-def _check_scales(scales: Sequence[float]) -> tuple[float, ...]:
-    listed = tuple(float(scale) for scale in scales)
-    if not listed or len(set(listed)) < len(listed) or not all(0.0 <= scale < math.inf for scale in listed):
-        raise ValueError(f"Expected different finite prior_scales >= 0. Received: {scales!r}")
-    return tuple(sorted({0.0, *listed}))  # The plain ensemble is what others have to beat.
 
 
 def _check_sizes(num_members: int, sizes: Sequence[int] | None) -> tuple[int, ...]:

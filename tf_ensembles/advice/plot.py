@@ -26,6 +26,9 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     from matplotlib.figure import Figure
 
     rows = [row for row in advice.table if not row.diverged]
+    # One length scale, the best: more would be more lines than can be told apart.
+    length = _best_length(advice, rows)
+    rows = [row for row in rows if not row.prior_scale or row.length_scale == length]
     figure = Figure(figsize=(10, 8), layout="constrained")
     panels = figure.subplots(2, 2, sharex="col", sharey="row")
     for (left, right), (metric, label) in zip(panels, _METRICS.items(), strict=True):
@@ -38,7 +41,8 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     panels[0, 0].set_title("ensemble size" + ("" if name == "none" else f", with {name}"), fontsize=10)
     panels[0, 1].set_title(f"prior scale, {largest} members", fontsize=10)
     panels[1, 0].set(xlabel="members")
-    panels[1, 1].set(xlabel="prior scale (0: no prior)")
+    at = "" if length is None else f", length scale {length:g}"
+    panels[1, 1].set(xlabel=f"prior scale (0: no prior){at}")
     for axis in panels[0]:
         axis.legend(frameon=False, fontsize=9)
     figure.suptitle(_verdict(advice), fontsize=11)
@@ -50,6 +54,14 @@ def plot(advice: Advice, path: str | os.PathLike[str]) -> pathlib.Path:
     with files.atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=120)
     return pathlib.Path(path)
+
+
+def _best_length(advice: Advice, rows: list[Row]) -> float | None:
+    """Returns the length scale that is recommended, or else that of the best prior."""
+    with_prior = [row for row in rows if row.prior_scale]
+    if advice.prior_scale or not with_prior:
+        return advice.length_scale
+    return min(with_prior, key=lambda row: row.joint_nll).length_scale
 
 
 def _verdict(advice: Advice) -> str:

@@ -11,6 +11,7 @@ from tf_ensembles import moved
 from tf_ensembles.advice import text
 from tf_ensembles.advice.scores import Estimate
 from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.prior import PriorFunction
 
 Verdict = Literal["helps", "hurts", "no difference shown", "not tried"]
 
@@ -36,6 +37,7 @@ class Row:
     marginal_nll: float  # of all trained members, in nats per label
     epochs: int  # at which training was stopped
     diverged: int  # members whose training diverged; such a configuration is never recommended
+    length_scale: float | None = None  # of a prior that has one
 
     @property
     def baseline(self) -> str:
@@ -49,7 +51,7 @@ class Row:
 class Confidence:
     """How often other validation examples and other members would lead to the same advice, as shares of resamples."""
 
-    prior_scale: float
+    prior_scale: float  # together with its length scale
     num_members: float
 
 
@@ -118,12 +120,16 @@ class Advice:
     split: str  # which examples trained, stopped training and judged, in words
     warnings: tuple[str, ...]  # what is wrong with the data
     notes: tuple[str, ...]  # what to try next
+    length_scale: float | None = None  # None: no prior, or one without a length scale
+    prior: PriorFunction | None = None  # what `Ensemble` takes
 
     @property
     def recommended(self) -> Row:
         """The recommended row of the table."""
-        wanted = (self.prior_scale, text.bootstrap_name(self.bootstrap), self.num_members)
-        return next(row for row in self.table if (row.prior_scale, row.bootstrap, row.num_members) == wanted)
+        wanted = (self.prior_scale, self.length_scale, text.bootstrap_name(self.bootstrap), self.num_members)
+        return next(
+            row for row in self.table if (row.prior_scale, row.length_scale, row.bootstrap, row.num_members) == wanted
+        )
 
     def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Draws both NLLs against ensemble size and against prior scale, with intervals, and returns the path."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tf_ensembles import metrics
 from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice import text
+from tf_ensembles.advice.candidates import Candidate
 from tf_ensembles.advice.result import BootstrapDiagnosis, Comparison, Row, Verdict
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
 from tf_ensembles.advice.training import Trained
@@ -113,13 +114,13 @@ def table(
     scores: Scores,
     choice: Choice,
     arms: Sequence[Bootstrap | None],
-    scales: Sequence[float],
+    tried: Sequence[Candidate],
     sizes: Sequence[int],
     seen: Sequence[Seen],
 ) -> Iterator[Row]:
     """Yields a row per candidate."""
-    for arm, scale, size in np.ndindex(len(arms), len(scales), len(sizes)):
-        one, at = seen[arm * len(scales) + scale], Choice(arm, scale, size)
+    for arm, scale, size in np.ndindex(len(arms), len(tried), len(sizes)):
+        one, at = seen[arm * len(tried) + scale], Choice(arm, scale, size)
         numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, math.nan)
         if scores.usable[arm, scale]:
             for metric, metric_name in ((DYADIC, "dyadic"), (JOINT, "joint")):
@@ -128,7 +129,9 @@ def table(
                 numbers |= {f"{metric_name}_behind": behind.value, f"{metric_name}_behind_error": behind.error}
             numbers["marginal_nll"] = float(-formulas.log_mean_exp(one.likelihood).mean())
         name = text.bootstrap_name(arms[arm])
-        yield Row(scales[scale], name, sizes[size], epochs=one.epochs, diverged=one.diverged, **numbers)
+        prior = tried[scale]
+        told = {"length_scale": prior.length_scale, "epochs": one.epochs, "diverged": one.diverged}
+        yield Row(prior.scale, name, sizes[size], **told, **numbers)
 
 
 def compare(scores: Scores, arm: int) -> Comparison | None:

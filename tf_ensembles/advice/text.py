@@ -6,16 +6,18 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tf_ensembles import priors
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Scores
 
 if TYPE_CHECKING:
+    from tf_ensembles.advice.candidates import Candidate
     from tf_ensembles.advice.result import Advice, BootstrapDiagnosis, Row
     from tf_ensembles.bootstrap import Bootstrap
 
 
 def describe(advice: Advice) -> str:
     """Returns the recommendation as code, how sure it is, and the part of the table that it rests on."""
-    prior = f"tfe.PriorFunction(build_prior, scale={advice.prior_scale:g})" if advice.prior_scale else "None"
+    prior = f"tfe.PriorFunction({_prior_name(advice)}, scale={advice.prior_scale:g})" if advice.prior_scale else "None"
     bootstrap = "None" if advice.bootstrap is None else f"tfe.{advice.bootstrap!r}"
     chosen, largest = advice.recommended, max(row.num_members for row in advice.table)
     shown = [
@@ -23,16 +25,19 @@ def describe(advice: Advice) -> str:
         for row in advice.table
         if (row.num_members == 1 and row.baseline)
         or row.num_members == largest
-        or (row.prior_scale, row.bootstrap) == (chosen.prior_scale, chosen.bootstrap)
+        or (row.prior_scale, row.length_scale, row.bootstrap)
+        == (chosen.prior_scale, chosen.length_scale, chosen.bootstrap)
     ]
     shown.sort(key=lambda row: (not row.baseline, row.num_members))
+    head = "scale, length" if any(row.length_scale is not None for row in advice.table) else "prior scale"
+    named = "prior scale" if advice.length_scale is None else f"length scale {advice.length_scale:g} and prior scale"
     return "\n".join(
         [
             *(f"warning: {warning}" for warning in advice.warnings),
             f"tfe.Ensemble(build_member, num_members={advice.num_members}, prior={prior}, bootstrap={bootstrap})",
             f"    .fit(x, y, epochs={advice.epochs})",
             *(f"  {line}" for line in _about_baselines(advice)),
-            f"  prior scale {advice.prior_scale:g}: {_about_scale(advice)}",
+            f"  {named} {advice.prior_scale:g}: {_about_scale(advice)}",
             f"  {advice.num_members} members: {_sureness(advice.confidence.num_members)}",
             *(f"  {line}" for line in _about_bootstrap(advice.diagnosis)),
             f"  joint NLL of {advice.tau} labels {advice.joint_nll}",
@@ -41,11 +46,15 @@ def describe(advice: Advice) -> str:
             f"  {advice.num_validation} examples judge; what one half of them chooses is judged by the other",
             *(f"  note: {note}" for note in advice.notes),
             "",
-            f"{'prior scale':>11}  {'bootstrap':<16}  {'members':>7}  {'epochs':>6}  {'joint NLL':>15}"
-            f"  {'dyadic NLL':>15}",
-            *(_line(row, chosen) for row in shown),
+            f"{head}  {'bootstrap':<16}  {'members':>7}  {'epochs':>6}  {'joint NLL':>15}  {'dyadic NLL':>15}",
+            *(_line(row, chosen, len(head)) for row in shown),
         ]
     )
+
+
+def _trained(row: Row) -> tuple[float, float | None, str]:
+    """What rows of one training share."""
+    return row.prior_scale, row.length_scale, row.bootstrap
 
 
 def _about_baselines(advice: Advice) -> Iterator[str]:
@@ -66,17 +75,22 @@ def _about_baselines(advice: Advice) -> Iterator[str]:
 
 
 def notes(
-    scores: Scores, choice: Choice, scales: Sequence[float], sizes: Sequence[int], unfinished: bool
+    scores: Scores, choice: Choice, tried: Sequence[Candidate], sizes: Sequence[int], unfinished: bool
 ) -> Iterator[str]:
     """Yields what to try next; `unfinished` says that the last epoch was the best."""
     if unfinished:
         yield "the last epoch was the best: try more epochs or a higher learning rate"
-    if choice.scale == len(scales) - 1 and len(scales) > 1:
-        yield f"{scales[-1]:g} is the largest prior scale tried: try larger ones"
+    chosen = tried[choice.scale]
+    if chosen.scale and chosen.scale == max(one.scale for one in tried):
+        yield f"{chosen.scale:g} is the largest prior scale tried: try larger ones"
+    lengths = sorted({one.length_scale for one in tried if one.length_scale is not None})
+    if len(lengths) > 1 and chosen.length_scale in (lengths[0], lengths[-1]):
+        word = "smallest" if chosen.length_scale == lengths[0] else "largest"
+        yield f"{chosen.length_scale:g} is the {word} length scale tried: try {word[:-2]}r ones"
     largest = Choice(choice.arm, choice.scale, len(sizes) - 1)
-    others = [dataclasses.replace(largest, scale=scale) for scale in range(len(scales)) if scale != choice.scale]
+    others = [dataclasses.replace(largest, scale=scale) for scale in range(len(tried)) if scale != choice.scale]
     alike = [
-        f"{scales[other.scale]:g}"
+        str(tried[other.scale])
         for other in others
         if scores.usable[other.arm, other.scale]
         and all(scores.estimate(metric, other, largest).low < 0.0 for metric in (JOINT, DYADIC))
@@ -87,6 +101,15 @@ def notes(
         yield f"{sizes[-1]} members, the most tried, are still better than {sizes[-2]}: more may be better yet"
     if not scores.usable.all():
         yield "configurations with members that diverged are left out: a lower learning rate may help"
+
+
+def _prior_name(advice: Advice) -> str:
+    """Returns the code of the recommended prior's first argument."""
+    build = advice.prior.build if advice.prior is not None else None
+    if isinstance(build, priors.Fourier):
+        more = "" if build.num_features == priors.Fourier().num_features else f", num_features={build.num_features}"
+        return f"tfe.priors.fourier(length_scale={build.length_scale:g}{more})"
+    return '"auto"' if isinstance(build, priors.Auto) else "build_prior"
 
 
 def bootstrap_name(bootstrap: Bootstrap | None) -> str:
@@ -106,11 +129,12 @@ def _about_bootstrap(diagnosis: BootstrapDiagnosis) -> Iterator[str]:
         yield f"  where they see less {diagnosis.quiet}"
 
 
-def _line(row: Row, chosen: Row) -> str:
+def _line(row: Row, chosen: Row, width: int) -> str:
     joint = f"{row.joint_nll:.3f} ± {row.joint_error:.3f}" if not row.diverged else "diverged"
     dyadic = f"{row.dyadic_nll:.3f} ± {row.dyadic_error:.3f}" if not row.diverged else ""
     marks = ", ".join(mark for mark in (row.baseline, "recommended" if row is chosen else "") if mark)
-    start = f"{row.prior_scale:>11g}  {row.bootstrap:<16}  {row.num_members:>7}  {row.epochs:>6}"
+    prior = f"{row.prior_scale:g}" + ("" if row.length_scale is None else f", {row.length_scale:g}")
+    start = f"{prior:>{width}}  {row.bootstrap:<16}  {row.num_members:>7}  {row.epochs:>6}"
     return f"{start}  {joint:>15}  {dyadic:>15}  {marks}".rstrip()
 
 
