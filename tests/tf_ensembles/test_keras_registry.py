@@ -12,6 +12,7 @@ import tf_ensembles as tfe
 from tests.needs import needs_checkout
 from tf_ensembles import bootstrap, keras_registry
 from tf_ensembles.metrics import streaming
+from tf_ensembles.regression import losses, streaming as values
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
