@@ -24,7 +24,7 @@ def prior_logits(num_members: int, num_images: int, data_dir: str | None = None)
     import tensorflow as tf
     import tqdm
 
-    from tf_ensembles.ensemble import building as members
+    from tf_ensembles.ensemble.members import building as members
     from trainers.images import config as member_config
     from trainers.images import data as image_data
     from trainers.images import runs as cifar10_runs

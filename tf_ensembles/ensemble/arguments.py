@@ -11,8 +11,9 @@ import keras
 import numpy as np
 
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble.building import Given
-from tf_ensembles.ensemble.stack import Members, SeparateMembers
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members.building import Given
+from tf_ensembles.ensemble.members.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
 
 
@@ -110,10 +111,10 @@ class Settings:
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles, unless members have steps of their own, which an ensemble would pass over."""
         for model in self._member_models():
-            for method in ("train_step", "test_step", "predict_step", "compute_loss"):
-                if getattr(type(model), method) is not getattr(keras.Model, method):
+            for method in ("train_step", "test_step", "predict_step"):
+                if keras_private.overrides(model, method):
                     raise ValueError(
-                        f"Expected members that train by compile(loss=...), layers' losses or add_loss. Received: "
+                        "Expected members that train by compile(loss=...), compute_loss or add_loss. Received: "
                         f"{type(model).__name__} with a {method} of its own, which an ensemble does not call"
                     )
         super().compile(*args, **kwargs)  # type: ignore[misc]

@@ -49,7 +49,7 @@ class _Endpoints:
     """What each signature computes, from a structure of inputs."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._kind = model, outputs.require(model.kind, model.loss)
+        self._model, self._kind = model, outputs.require(model.kind, model._member_loss)
         self._healthy = np.flatnonzero(~model.diverged)
         if not len(self._healthy):
             raise ValueError("Expected at least one member that has not diverged. Received: none")

@@ -138,6 +138,25 @@ def track_loss(model: keras.Model, loss: Any, count: Any) -> None:
     model._loss_tracker.update_state(loss, sample_weight=count)
 
 
+def overrides(model: keras.Model, method: str) -> bool:
+    """Whether the class of a model has a method of its own in place of one that Keras's training calls."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)
+
+
+def give_loss(model: keras.Model, loss: keras.losses.Loss) -> None:
+    """Lets `super().compute_loss` in a model's own `compute_loss` find this loss."""
+    # `compile` would give the model an optimizer, too, which would be saved with it and never used.
+    compiled = keras.Sequential()
+    compiled.compile(loss=loss)
+    model._compile_loss = compiled._compile_loss
+
+
+def compute_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool) -> Any:
+    """Returns what Keras's training would take as the model's loss on a batch."""
+    # It knows whether `compute_loss` takes `training`, which older overrides do not.
+    return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+
+
 def steps_taken(optimizer: Any) -> Any:
     """Returns how many batches an optimizer has seen."""
     # With `gradient_accumulation_steps`, the public `iterations` counts updates.

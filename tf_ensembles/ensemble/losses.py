@@ -1,7 +1,8 @@
 """Losses: each member's own, as Keras would compute it for that member alone.
 
 Keras's own losses that treat examples one by one see all members' examples as one batch. Any other loss is called with
-one member's batch, in the shapes that `keras.Model.fit` would give it, so that it may look across the batch.
+one member's batch, in the shapes that `keras.Model.fit` would give it, so that it may look across the batch. A member
+that has a `compute_loss` of its own is asked for its loss.
 
 Shapes: outputs `[members, batch, outputs]`, losses `[members]`.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -75,6 +77,45 @@ def as_loss(loss: Any, loss_weights: Any = None) -> keras.losses.Loss:
             f"Received: {found.name} with reduction={found.reduction!r}"
         )
     return found
+
+
+class OwnLoss(keras.losses.Loss):
+    """Stands for what members' own `compute_loss` says, where `compile` was given no loss: nothing is known of it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="compute_loss")
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Raises: only members can be asked."""
+        raise ValueError(f"Expected to ask members for their loss. Received: targets {y_true.shape}, {y_pred.shape}")
+
+
+def of_members(models: Sequence[keras.Model], loss: Any, loss_weights: Any) -> keras.losses.Loss:
+    """Returns the one loss of an ensemble of these members, who get to know it if they compute their own.
+
+    Args:
+        models: members, or the one that stands for all.
+        loss: as `compile` has it; may be None if members compute their own.
+        loss_weights: as `compile` has it.
+    """
+    if not _compute_their_own(models):
+        return as_loss(loss, loss_weights)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        raise ValueError(
+            "Expected members without a compute_loss of their own on several replicas, since nothing says how its "
+            f"values are to be added up; use one replica or compile(loss=...). Received: {replicas} replicas"
+        )
+    if loss is None:
+        return OwnLoss()
+    found = as_loss(loss, loss_weights)
+    for model in models:
+        keras_private.give_loss(model, found)
+    return found
+
+
+def _compute_their_own(models: Sequence[keras.Model]) -> bool:
+    return any(keras_private.overrides(model, "compute_loss") for model in models)
 
 
 def _settings(loss: keras.losses.Loss) -> tuple[_Known | None, dict[str, Any]]:
@@ -189,6 +230,34 @@ def member_losses(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one
     return total / tf.cast(size, tf.float32)
 
 
+def own_losses(models: Sequence[keras.Model], x: Any, batch: Batch, outputs: tf.Tensor, training: bool) -> tf.Tensor:
+    """Returns what each member's own `compute_loss` says of its batch, `[members]`.
+
+    Args:
+        models: all members, which have just been called.
+        x: inputs `[batch, ...]`.
+        batch: targets and weights, which members get as `sample_weight`.
+        outputs: `[members, batch, outputs]`, priors included.
+        training: whether it is a step of training.
+    """
+    values = []
+    for m, model in enumerate(models):
+        y = batch.y[m] if batch.perturbed else batch.y
+        weights = None if batch.weights is None else batch.weights[m]
+        with tf.GradientTape() as tape:
+            tape.watch([] if weights is None else weights)
+            value = keras_private.compute_loss(model, x, y, outputs[m], weights, training)
+        if batch.bootstrapped and tape.gradient(value, weights) is None:
+            raise ValueError(
+                "Expected a compute_loss that weighs examples by sample_weight, since a bootstrap does. Received: that "
+                f"of {type(model).__name__}, which does not: weigh there, or use bootstrap=None or tfe.GaussianNoise"
+            )
+        if value is None or len(tf.convert_to_tensor(value).shape):
+            raise ValueError(f"Expected {type(model).__name__}.compute_loss to return one number. Received: {value}")
+        values.append(tf.cast(value, tf.float32))
+    return tf.stack(values)
+
+
 def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool) -> tf.Tensor:
     """Calls the loss with each member's batch."""
     members = outputs.shape[0]
@@ -229,15 +298,23 @@ def _no_values_per_example(loss: keras.losses.Loss) -> str:
     )
 
 
-def check_bootstrap(loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, num_outputs: int) -> None:
-    """Raises, before training, if a bootstrap's weights would have no example to weigh, or its noise no target."""
+def check_bootstrap(loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, num_outputs: int, own: bool) -> None:
+    """Raises, before training, if a bootstrap's weights would have no example to weigh, or its noise no target.
+
+    Args:
+        loss: from `of_members`.
+        bootstrap: the ensemble's, if it has one.
+        y: targets `[batch, ...]`.
+        num_outputs: numbers per target.
+        own: whether members compute their own loss, which is seen to weigh examples when it is called.
+    """
     if bootstrap is None:
         return
     if type(bootstrap).target_noise is not Bootstrap.target_noise:
         if y.size != len(y) * num_outputs:
             raise ValueError(f"Expected targets [{len(y)}, {num_outputs}] for {bootstrap!r}. Received: {y.shape}")
         return
-    if is_per_example(loss):
+    if own or is_per_example(loss):
         return
     rows = tf.cast(tf.convert_to_tensor(y[: 3 if num_outputs == 2 else 2]), loss.dtype)
     if loss.call(rows, tf.zeros([len(rows), num_outputs], loss.dtype)).shape[:1] != rows.shape[:1]:

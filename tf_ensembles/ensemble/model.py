@@ -1,9 +1,9 @@
 """`Ensemble`: M Keras models, their priors and bootstrap weights, as one Keras model.
 
 The class is read in the order of use: building, the forward pass, compiling, training, prediction, saving. The work is
-done in the modules beside it: `building` and `probe` make members, `stack` and `layer_rules` run them, `data` prepares
-examples, `losses` has the losses of members, `outputs` mixtures and metrics, `serving` what is asked of a trained
-ensemble, `updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
+done in the modules beside it: `members` makes and runs members, `data` prepares examples, `steps` has what happens to
+a batch, `losses` the losses of members, `outputs` mixtures and metrics, `serving` what is asked of a trained ensemble,
+`updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
 
 Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
 """
@@ -20,16 +20,18 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, building, data, keras_private, losses, outputs, stack, updates
+from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs
 from tf_ensembles.ensemble import callbacks as callbacks_lib
-from tf_ensembles.ensemble.layer_rules import Hidden
+from tf_ensembles.ensemble.members import building, stack
+from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.serving import Served
+from tf_ensembles.ensemble.steps import Steps
 from tf_ensembles.metrics.kinds import Kind, tagged
 from tf_ensembles.prior import PriorFunction
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(arguments.Settings, updates.Steps, Served):
+class Ensemble(Steps, Served):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -222,7 +224,8 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
 
         Args:
             optimizer: any Keras optimizer; norms and clipping are taken per member.
-            loss: one loss: Keras's, or a function or class of yours, which gets each member's batch by itself.
+            loss: one loss: Keras's, or a function or class of yours, which gets each member's batch by itself. Members
+                with a `compute_loss` of their own are asked instead; it finds this loss in `super().compute_loss`.
             loss_weights: None: there is one output.
             metrics: Keras metrics, which see the mixture's prediction `[batch, outputs]`, logits if `from_logits=True`;
                 and metrics of `tfe.metrics`, which see the members.
@@ -230,7 +233,7 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
             jit_compile: as in Keras; `"auto"` uses XLA where all layers are vectorized.
             **kwargs: what else `keras.Model.compile` takes.
         """
-        self._member_loss = losses.as_loss(loss, loss_weights)
+        self._member_loss = losses.of_members(self._member_models(), loss, loss_weights)
         outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, self.prior, weighted_metrics)
         split = outputs.split_metrics(metrics, self.kind, self._member_loss)
         listed, self._member_metrics, self._logit_metrics, others = split
@@ -245,68 +248,6 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
         """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""
         # It cannot reach the variables of other replicas' devices, except on TPUs, which compile by themselves.
         return bool(self.members and self.supports_jit and self.distribute_strategy.num_replicas_in_sync == 1)
-
-    # One step of training or evaluation.
-
-    def train_step(self, batch: Any) -> dict[str, Any]:
-        """One step of all members on one batch."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        parts = data.split(x)
-        with callbacks_lib.frozen_members_kept(self.owned_variables, self._frozen.in_step()):
-            with tf.GradientTape() as tape:
-                result, penalty = self._forward(parts, training=True)
-                each = self._batch_losses(parts.ids, y, result, sample_weight, training=True)
-                total = self.optimizer.scale_loss(losses.total_loss(self._member_loss, each, penalty))
-            update = self._make_update()
-            update.apply(update.gradients(tape, total, self._built_members().tables()), each)
-        return self._report(x, y, result, each + penalty, sample_weight)
-
-    def test_step(self, batch: Any) -> dict[str, Any]:
-        """Evaluates one batch, without bootstrap weights."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        result, penalty = self._forward(data.split(x), training=False)
-        each = self._batch_losses(None, y, result, sample_weight, training=False)
-        return self._report(x, y, result, each + penalty, sample_weight)
-
-    def _batch_losses(self, ids: Any, y: Any, result: tf.Tensor, sample_weight: Any, training: bool) -> tf.Tensor:
-        """Returns each member's loss on a batch, `[members]`."""
-        bootstrap = self.bootstrap if training else None
-        if bootstrap is not None:
-            data.require_ids(ids)
-        batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, ids, self.num_members, self._num_outputs)
-        looped = bool(self._built_members().looped)
-        return losses.member_losses(self._member_loss, batch, result, one_by_one=looped)
-
-    def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
-        """Updates the running losses and metrics and returns them."""
-        batch = tf.shape(result)[1]
-        keras_private.track_loss(self, losses.finite_mean(each), batch)
-        self._member_mean.update_state(each, batch)
-        return self.compute_metrics(x, y, tf.transpose(result, [1, 0, 2]), sample_weight)
-
-    def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **_: Any
-    ) -> Any:
-        """Returns the mean over members of their losses, without regularization."""
-        result = tf.transpose(y_pred, [1, 0, 2])
-        return tf.reduce_mean(self._batch_losses(None, y, result, sample_weight, training=False))
-
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
-        apart = self._member_metrics, self._logit_metrics
-        seen = outputs.update_metrics(*apart, self.kind, y, y_pred, self._healthy())
-        return super().compute_metrics(x, y, seen, sample_weight)
-
-    def _healthy(self) -> Array:
-        """Returns the indices of members that have not diverged; of all, if none is left."""
-        diverged = self._diverged.in_step()
-        return np.flatnonzero(~diverged) if not diverged.all() else np.arange(self.num_members)
-
-    def get_metrics_result(self) -> dict[str, Any]:
-        """Returns the scalar metrics; `member_losses` has the losses by member."""
-        result = super().get_metrics_result()
-        result.pop("member_losses", None)
-        return result
 
     # The Keras entry points, with checks and example ids added.
 
@@ -362,7 +303,9 @@ class Ensemble(arguments.Settings, updates.Steps, Served):
         length = data.check_inputs(inputs)
         self._build_from(inputs)
         data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind)
-        losses.check_bootstrap(self._member_loss, self.bootstrap if training else None, y, self._num_outputs)
+        if training:
+            own = self._built_members().has_own_losses
+            losses.check_bootstrap(self._member_loss, self.bootstrap, y, self._num_outputs, own)
         outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
         ids = data.check_ids(parts.ids, length)
         if self.bootstrap is not None and training and parts.ids is None:

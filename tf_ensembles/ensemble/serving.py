@@ -21,7 +21,7 @@ class Served(keras.Model):
 
         Where an example has several labels, these are their probabilities, `[batch, labels]`.
         """
-        kind = outputs.require(self.kind, self.loss)
+        kind = outputs.require(self.kind, self._member_loss)
         members = tf.convert_to_tensor(np.asarray(self.predict(x, batch_size=batch_size, verbose=0)))
         return np.asarray(outputs.two_columns(kind, outputs.mixture(kind, members, _healthy(self))))
 
@@ -37,7 +37,7 @@ class Served(keras.Model):
             dyadic: whether to compute `tfe.metrics.dyadic_nll`, too.
             batch_size: examples per prediction.
         """
-        kind = outputs.require(self.kind, self.loss)
+        kind = outputs.require(self.kind, self._member_loss)
         if y is None:
             pairs = [(self.predict_on_batch(batch[0]), np.asarray(batch[1])) for batch in x]
             predictions, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))

@@ -1,4 +1,4 @@
-"""Optimizer steps that keep members independent, and the compiled steps that hold them.
+"""Optimizer steps that keep members independent.
 
 Stacked variables hold all members, so an optimizer that treats every number by itself trains each member as if it were
 alone. One that looks at a whole variable (norms, matrix factors) would mix them: it gets one variable per member.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_ensembles.base import Array
-from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.callbacks import Marks
-from tf_ensembles.ensemble.layer_rules import Hidden, Lookup
+from tf_ensembles.ensemble.members.layer_rules import Lookup
 
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,
@@ -290,80 +287,3 @@ def _without_clipping(optimizer: Any) -> Iterator[None]:
         yield
     finally:
         optimizer.clipnorm, optimizer.global_clipnorm = kept
-
-
-class Steps:
-    """The part of an `Ensemble` that makes its compiled steps, which hold who is frozen and what is trainable."""
-
-    num_members: int
-    optimizer: Any
-    trainable_variables: list[Any]
-    distribute_strategy: Any
-    compiled: bool
-    _built_members: Callable[[], Any]
-    _frozen: Marks
-    _diverged: Marks
-    _update: Hidden | None
-    _auto_jit: bool
-    _flags: Any = None
-
-    @property
-    def frozen(self) -> Array:
-        """Which members are no longer trained, `[members]` of bool."""
-        return self._frozen.read()
-
-    @property
-    def diverged(self) -> Array:
-        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
-        return self._diverged.read()
-
-    def _make_update(self) -> MemberwiseUpdate:
-        if self._update is None:
-            with self.distribute_strategy.scope():
-                owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
-                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
-                tables = self._built_members().tables()
-                update = MemberwiseUpdate(self.optimizer, owned, self.num_members, tables)
-            self._update = Hidden(update)
-        return self._update.value
-
-    def _remember_marks(self) -> None:
-        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
-        self._frozen.remember()
-        self._diverged.remember()
-
-    def make_train_function(self, force: bool = False) -> Any:
-        """Compiles the training step for the members that are marked now, and the layers that are trainable now."""
-        self._remember_marks()
-        flags = self._built_members().flags()
-        self._make_update().follow(self.trainable_variables)
-        changed, self._flags = flags != self._flags, flags
-        return super().make_train_function(force or changed)  # type: ignore[misc]
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """Compiles the evaluation step for the members that are marked now."""
-        self._remember_marks()
-        model: Any = self
-        with keras_private.jit_left_off(model, self._auto_jit):
-            return super().make_test_function(force)  # type: ignore[misc]
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """Compiles prediction."""
-        model: Any = self
-        with keras_private.jit_left_off(model, self._auto_jit):
-            return super().make_predict_function(force)  # type: ignore[misc]
-
-    def freeze_members(self, indices: Sequence[int]) -> None:
-        """Stops training these members; the others go on."""
-        self._mark(indices, self._frozen)
-
-    def mark_diverged(self, indices: Sequence[int]) -> None:
-        """Stops training these members and leaves them out of mixtures and metrics."""
-        self._mark(indices, self._frozen, self._diverged)
-
-    def _mark(self, indices: Sequence[int], *marks: Marks) -> None:
-        for mark in marks:
-            mark.add(indices)
-        if self.compiled:  # The marks are part of the compiled steps.
-            self.make_train_function(force=True)
-            self.make_test_function(force=True)

@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tf_ensembles.ensemble import building as members
+from tf_ensembles.ensemble.members import building as members
 from trainers import onednn
 from trainers.images import data as image_data
 from trainers.images import settings, vgg

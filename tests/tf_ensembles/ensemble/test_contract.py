@@ -120,6 +120,7 @@ MODELS = {
         TOKENS, LOOPED,
     ),
     "masking": (_sequential((5, 3), lambda: layers.Masking(0.0), lambda: layers.GRU(2)), SEQUENCE, LOOPED),
+    "dropout of nothing": (_sequential((4,), lambda: layers.Dense(3), lambda: layers.Dropout(0.0)), FLAT, VECTORIZED),
     "rescaling": (_sequential((4,), lambda: layers.Rescaling(2.0, 1.0)), FLAT, VECTORIZED),
     "normalization": (_sequential((4,), lambda: layers.Normalization(mean=1.0, variance=4.0)), FLAT, None),
     "discretization": (

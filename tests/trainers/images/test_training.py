@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from tests.member_process import make_config, make_data
 from tf_ensembles import machine
-from tf_ensembles.ensemble import building as members
+from tf_ensembles.ensemble.members import building as members
 from trainers import onednn
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine

@@ -19,8 +19,9 @@ import keras
 import numpy as np
 
 from tf_ensembles import draws, priors
-from tf_ensembles.ensemble import keras_private, probe
-from tf_ensembles.ensemble.stack import MemberStack, SeparateMembers
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import probe
+from tf_ensembles.ensemble.members.stack import MemberStack, SeparateMembers
 from tf_ensembles.prior import PriorFunction
 
 _COMPARED = 64  # numbers of a variable that are looked at first: two draws that agree in as many are one
@@ -285,10 +286,11 @@ def assemble(
     """
     options.update(name="priors" if prior else "members", trainable=not prior)
     draft.draw_apart(frozen=prior)
+    reason = None if prior else probe.own_loss(draft.models)
     if checked is True:
-        reason = probe.why_separate(draft.models, sample)
+        reason = reason or probe.why_separate(draft.models, sample)
     else:
-        reason = checked or probe.other_shapes(draft.models)
+        reason = checked or reason or probe.other_shapes(draft.models)
     if reason is None:
         return MemberStack(draft.models, **options)
     if checked is True:

@@ -121,7 +121,9 @@ def looped_parts(model: keras.Model) -> tuple[str, ...]:
 
 def shared_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Returns the seed generators of the folded random layers, which draw for all members at once."""
-    generators = [op.seed_generator for op in _operations(model) if type(op) in _FOLDED_RANDOM and _is_folded(op)]
+    folded = [op for op in _operations(model) if type(op) in _FOLDED_RANDOM and _is_folded(op)]
+    # One with a rate of 0 has none: it never draws.
+    generators = [op.seed_generator for op in folded if getattr(op, "seed_generator", None) is not None]
     return list({id(generator): generator for generator in generators}.values())
 
 

@@ -19,8 +19,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.ensemble import keras_private, layer_rules
-from tf_ensembles.ensemble.layer_rules import Stacked
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import layer_rules
+from tf_ensembles.ensemble.members.layer_rules import Stacked
 
 _ROWS = 3  # of the probe batch: more than one, so that batch statistics are not trivial
 _DEEPEST = 6  # levels of containers and objects within a layer
@@ -159,6 +160,14 @@ def _same(one: Any, other: Any) -> bool:
         one, other = np.asarray(one), np.asarray(other)
         return np.array_equal(one, other, equal_nan=np.issubdtype(one.dtype, np.inexact))
     return bool(one == other)
+
+
+def own_loss(models: Sequence[keras.Model]) -> str | None:
+    """Returns which class of members has a `compute_loss` of its own, which may ask its model for anything; or None."""
+    for model in models:
+        if keras_private.overrides(model, "compute_loss"):
+            return f"{type(model).__name__} has a compute_loss of its own"
+    return None
 
 
 def other_shapes(models: Sequence[keras.Model]) -> str | None:

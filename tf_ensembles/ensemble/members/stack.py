@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import keras_private, layer_rules, probe
-from tf_ensembles.ensemble.layer_rules import Hidden, Stacked
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import layer_rules, probe
+from tf_ensembles.ensemble.members.layer_rules import Hidden, Stacked
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
@@ -45,6 +46,7 @@ class Members(keras.layers.Layer):
     looped: tuple[str, ...]  # the parts that run once per member
     supports_jit: bool  # whether XLA makes it faster
     separate = ""  # why each member runs with its own graph
+    has_own_losses = False  # whether members' own `compute_loss` says what they minimize
 
     def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
         super().__init__(trainable=trainable, **kwargs)
@@ -223,6 +225,7 @@ class SeparateMembers(Members):
     ) -> None:
         super().__init__(num_members, trainable, **kwargs)
         self.separate, self.models = reason, list(models)
+        self.has_own_losses = trainable and probe.own_loss(models) is not None
         self.looped: tuple[str, ...] = ("whole model",)
         self.supports_jit = False
         for model in models if not trainable else ():
@@ -238,7 +241,8 @@ class SeparateMembers(Members):
         outputs, penalties = [], []
         for model in self.models:
             outputs.append(tf.convert_to_tensor(model(inputs, training=training and self.trainable)))
-            penalties.append(sum((tf.cast(loss, tf.float32) for loss in model.losses), start=tf.zeros([])))
+            own = [] if self.has_own_losses else model.losses  # Their `compute_loss` adds them, or does not.
+            penalties.append(sum((tf.cast(loss, tf.float32) for loss in own), start=tf.zeros([])))
         return tf.stack(outputs), tf.stack(penalties)
 
     def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:

@@ -1,0 +1,170 @@
+"""The steps of training and evaluation: one batch for all members, compiled for those that are frozen or diverged now.
+
+Shapes: outputs `[batch, members, outputs]`, inside a step `[members, batch, outputs]`; losses `[members]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles.base import Array
+from tf_ensembles.ensemble import data, keras_private, losses, outputs
+from tf_ensembles.ensemble.arguments import Settings
+from tf_ensembles.ensemble.callbacks import Marks, frozen_members_kept
+from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.updates import MemberwiseUpdate
+
+
+class Steps(Settings):
+    """The part of an `Ensemble` that has its steps, which are compiled with who is frozen and what is trainable."""
+
+    num_members: int
+    optimizer: Any
+    trainable_variables: list[Any]
+    distribute_strategy: Any
+    compiled: bool
+    _built_members: Callable[[], Any]
+    _forward: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+    _num_outputs: int
+    _member_loss: Any
+    _member_mean: losses.MemberMean
+    _member_metrics: list[Any]
+    _logit_metrics: list[Any]
+    _frozen: Marks
+    _diverged: Marks
+    _update: Hidden | None
+    _auto_jit: bool
+    _flags: Any = None
+
+    @property
+    def frozen(self) -> Array:
+        """Which members are no longer trained, `[members]` of bool."""
+        return self._frozen.read()
+
+    @property
+    def diverged(self) -> Array:
+        """Which members' loss has become NaN or infinite, `[members]` of bool. Mixtures and metrics leave them out."""
+        return self._diverged.read()
+
+    def _make_update(self) -> MemberwiseUpdate:
+        if self._update is None:
+            with self.distribute_strategy.scope():
+                owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
+                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
+                tables = self._built_members().tables()
+                update = MemberwiseUpdate(self.optimizer, owned, self.num_members, tables)
+            self._update = Hidden(update)
+        return self._update.value
+
+    def _remember_marks(self) -> None:
+        """Which members are marked is part of the compiled steps, so that an ensemble without any pays nothing."""
+        self._frozen.remember()
+        self._diverged.remember()
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Compiles the training step for the members that are marked now, and the layers that are trainable now."""
+        self._remember_marks()
+        flags = self._built_members().flags()
+        self._make_update().follow(self.trainable_variables)
+        changed, self._flags = flags != self._flags, flags
+        return super().make_train_function(force or changed)  # type: ignore[misc]
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Compiles the evaluation step for the members that are marked now."""
+        self._remember_marks()
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_test_function(force)  # type: ignore[misc]
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Compiles prediction."""
+        model: Any = self
+        with keras_private.jit_left_off(model, self._auto_jit):
+            return super().make_predict_function(force)  # type: ignore[misc]
+
+    def freeze_members(self, indices: Sequence[int]) -> None:
+        """Stops training these members; the others go on."""
+        self._mark(indices, self._frozen)
+
+    def mark_diverged(self, indices: Sequence[int]) -> None:
+        """Stops training these members and leaves them out of mixtures and metrics."""
+        self._mark(indices, self._frozen, self._diverged)
+
+    def _mark(self, indices: Sequence[int], *marks: Marks) -> None:
+        for mark in marks:
+            mark.add(indices)
+        if self.compiled:  # The marks are part of the compiled steps.
+            self.make_train_function(force=True)
+            self.make_test_function(force=True)
+
+    # One step.
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        """One step of all members on one batch."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        parts = data.split(x)
+        with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
+            with tf.GradientTape() as tape:
+                result, penalty = self._forward(parts, training=True)
+                each = self._batch_losses(parts, y, result, sample_weight, training=True)
+                total = self.optimizer.scale_loss(losses.total_loss(self._member_loss, each, penalty))
+            update = self._make_update()
+            update.apply(update.gradients(tape, total, self._built_members().tables()), each)
+        return self._report(x, y, result, each + penalty, sample_weight)
+
+    def test_step(self, batch: Any) -> dict[str, Any]:
+        """Evaluates one batch, without bootstrap weights."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        parts = data.split(x)
+        result, penalty = self._forward(parts, training=False)
+        each = self._batch_losses(parts, y, result, sample_weight, training=False)
+        return self._report(x, y, result, each + penalty, sample_weight)
+
+    def _batch_losses(
+        self, parts: data.Inputs, y: Any, result: tf.Tensor, sample_weight: Any, training: bool
+    ) -> tf.Tensor:
+        """Returns each member's loss on a batch, `[members]`."""
+        members, bootstrap = self._built_members(), self.bootstrap if training else None
+        if bootstrap is not None:
+            data.require_ids(parts.ids)
+        sizes = self.num_members, self._num_outputs
+        batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
+        if members.has_own_losses:
+            return losses.own_losses(members.templates, parts.x, batch, result, training)
+        return losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.looped))
+
+    def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
+        """Updates the running losses and metrics and returns them."""
+        batch = tf.shape(result)[1]
+        keras_private.track_loss(self, losses.finite_mean(each), batch)
+        self._member_mean.update_state(each, batch)
+        return self.compute_metrics(x, y, tf.transpose(result, [1, 0, 2]), sample_weight)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **_: Any
+    ) -> Any:
+        """Returns the mean over members of their losses, without regularization."""
+        result = tf.transpose(y_pred, [1, 0, 2])
+        return tf.reduce_mean(self._batch_losses(data.split(x), y, result, sample_weight, training=False))
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+        """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
+        apart, model = (self._member_metrics, self._logit_metrics), cast(Any, self)
+        seen = outputs.update_metrics(*apart, model.kind, y, y_pred, self._healthy())
+        return super().compute_metrics(x, y, seen, sample_weight)  # type: ignore[misc]
+
+    def _healthy(self) -> Array:
+        """Returns the indices of members that have not diverged; of all, if none is left."""
+        diverged = self._diverged.in_step()
+        return np.flatnonzero(~diverged) if not diverged.all() else np.arange(self.num_members)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Returns the scalar metrics; `member_losses` has the losses by member."""
+        result = super().get_metrics_result()  # type: ignore[misc]
+        result.pop("member_losses", None)
+        return result
