@@ -127,7 +127,7 @@ def joint_nll(
     return joint_of(likelihood, tau, standard_error)
 
 
-def joint_of(likelihood: Floats, tau: int, standard_error: bool) -> float | tuple[float, float]:
+def joint_of(likelihood: Floats, tau: int, standard_error: bool = False) -> Any:
     """Returns the joint NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
     check_at_least("tau", tau, 1)
     _num_groups(likelihood, "tau", tau)
@@ -204,12 +204,12 @@ def dyadic_nll(
 def dyadic_of(
     likelihood: Floats,
     tau: int,
-    kappa: int,
-    seed: int,
-    anchors: Anchors,
-    num_batches: int | None,
-    standard_error: bool,
-) -> float | tuple[float, float]:
+    kappa: int = 2,
+    seed: int = 0,
+    anchors: Anchors = "consecutive",
+    num_batches: int | None = None,
+    standard_error: bool = False,
+) -> Any:
     """Returns the dyadic NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
     for name, number, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
         check_at_least(name, number, least)

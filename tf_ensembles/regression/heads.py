@@ -68,7 +68,7 @@ class Head(abc.ABC):
             )
         return num_outputs // every
 
-    def check_prior(self, num_outputs: int, num_prior: int) -> None:
+    def check_prior(self, num_outputs: Any, num_prior: Any) -> None:
         """Raises unless a prior has one column per target, or as many as a member, of which the first count."""
         targets = self.num_targets(num_outputs)
         if num_prior not in (targets, num_outputs):
@@ -84,8 +84,10 @@ class Head(abc.ABC):
             outputs: members' own.
             prior: `[..., targets]`, or `[..., outputs]`, of which the first `targets` columns count.
         """
-        num_outputs = outputs.shape[-1]
-        targets, (every, locations) = self.num_targets(num_outputs), self.blocks
+        every, locations = self.blocks
+        if every == 1:
+            return outputs + prior
+        targets = self.num_targets(outputs.shape[-1])
         part = prior[..., :targets]
         rest = tf.zeros_like(part)
         return outputs + tf.concat([part] * locations + [rest] * (every - locations), axis=-1)
