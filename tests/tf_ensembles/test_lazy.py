@@ -99,7 +99,6 @@ def _type_checking_block(tree):
 @pytest.mark.parametrize("path", LAZY, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_type_checkers_see_the_table(path):
     tree = ast.parse(path.read_text())
-    package = ".".join(path.parent.relative_to(ROOT).parts)
     table = {
         # `from package import module`, also of a package within; not what a module is called after.
         name: home.rpartition(".")[0]
