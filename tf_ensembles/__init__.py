@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
     from tf_ensembles.prior import PriorFunction as PriorFunction
     from tf_ensembles.regression import losses as losses
+    from tf_ensembles.regression import plot as plot
     from tf_ensembles.regression.distribution import PredictiveDistribution as PredictiveDistribution
     from tf_ensembles.version import __version__ as __version__
 
@@ -59,6 +60,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "linear": "tf_ensembles.linear",
         "losses": "tf_ensembles.regression.losses",
         "metrics": "tf_ensembles.metrics",
+        "plot": "tf_ensembles.regression.plot",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
         "testbed": "tf_ensembles.testbed",
