@@ -194,7 +194,9 @@ def test_streaming_equals_the_functions_whatever_the_batch_size(jit):
     outputs = random.normal(size=(46, 3, 4)).astype(np.float32)
     y = random.normal(size=(46, 2)).astype(np.float32)
     std = np.log1p(np.exp(outputs[..., 2:].astype(np.float64))) + 1e-3
-    made = {name: make(kind="gaussian") for name, (make, _) in CASES.items()}
+    # XLA compiles for long: those whose loops and carried groups it might not like.
+    cases = {name: CASES[name] for name in (("joint_nll", "crps", "interval_score") if jit else CASES)}
+    made = {name: make(kind="gaussian") for name, (make, _) in cases.items()}
     signature = [tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, 3, 4], tf.float32)]
 
     def update(y, outputs):
@@ -207,7 +209,7 @@ def test_streaming_equals_the_functions_whatever_the_batch_size(jit):
             metric.reset_state()
         for start in range(0, 46, size):
             update(y[start : start + size], outputs[start : start + size])
-        for name, (_, function) in CASES.items():
+        for name, (_, function) in cases.items():
             # float32, some tens of operations.
             expected = function(outputs[..., :2], std, y)
             np.testing.assert_allclose(float(made[name].result()), expected, rtol=5e-6, err_msg=name)

@@ -17,7 +17,7 @@ def linear_member(initializer):
 
 
 @needs("tensorflow_probability")
-@pytest.mark.parametrize("num_members", [150, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_members", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_members_are_draws_from_the_posterior(num_members):
     random = np.random.default_rng(0)
     x = random.normal(size=(ROWS, DIM)).astype(np.float32)
