@@ -31,6 +31,7 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
                         distribution of the batch: what `joint_sample(keys=[key])` draws
       uncertainty       `total`, `aleatoric`, `epistemic` `[batch]`: variances, summed over targets
       quantiles         also takes `levels`, float32 `[levels]`: `quantiles` `[batch, targets, levels]`
+    (`value` and `quantiles` are for TensorFlow itself: converters do not know all of their operations.)
     Members that predict values and whose noise was not estimated have means and `epistemic` only; those that predict
     quantiles have `quantiles` `[batch, targets, levels]` at their own levels in place of `std`, and no noise to draw.
     Members that diverged in training are left out of all but `members`.
