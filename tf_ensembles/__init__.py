@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.export import export_saved_model as export_saved_model
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
     from tf_ensembles.prior import PriorFunction as PriorFunction
+    from tf_ensembles.regression import losses as losses
+    from tf_ensembles.regression import plot as plot
+    from tf_ensembles.regression.distribution import PredictiveDistribution as PredictiveDistribution
     from tf_ensembles.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy.attach(
@@ -48,13 +51,16 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "MemberEarlyStopping": "tf_ensembles.ensemble.callbacks",
         "Poisson": "tf_ensembles.bootstrap",
         "Predictive": "tf_ensembles.base",
+        "PredictiveDistribution": "tf_ensembles.regression.distribution",
         "PriorFunction": "tf_ensembles.prior",
         "PriorKnowledge": "tf_ensembles.base",
         "Quality": "tf_ensembles.base",
         "advise": "tf_ensembles.advice.advise",
         "export_saved_model": "tf_ensembles.ensemble.export",
         "linear": "tf_ensembles.linear",
+        "losses": "tf_ensembles.regression.losses",
         "metrics": "tf_ensembles.metrics",
+        "plot": "tf_ensembles.regression.plot",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
         "testbed": "tf_ensembles.testbed",

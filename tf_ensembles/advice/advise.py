@@ -36,7 +36,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tf_ensembles.advice import candidates, scaling, splits, text, training
+from tf_ensembles.advice import candidates, regression, scaling, splits, text, training
 from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice.result import Advice as Advice
 from tf_ensembles.advice.result import BootstrapDiagnosis as BootstrapDiagnosis
@@ -57,6 +57,7 @@ _LEAST_STEPS, _LEAST_EPOCHS = 1000, 10
 _NUM_RESAMPLES = 500
 
 
+@regression.in_own_units
 def advise(
     build_member: Callable[[], keras.Model],
     x: Any,
@@ -108,7 +109,8 @@ def advise(
         epochs: the most epochs; None means enough for 1,000 steps, and at least 10.
         batch_size: examples per step.
         l2: weight decay per member, as for `Ensemble`.
-        noise_std: for a regression, the standard deviation of its targets' Gaussian noise.
+        noise_std: for a regression whose members predict values, the standard deviation of its targets' Gaussian
+            noise. Losses of `tfe.losses` know it themselves. Targets that are not scaled are standardized.
         callbacks: Keras callbacks, copied for each training, or a function that returns new ones. They may monitor
             `"val_loss"`, which is that of the examples that stop training.
         early_stopping: whether training stops where examples that do not train say so; if not, all train for `epochs`.
@@ -241,9 +243,12 @@ def _check_numbers(**numbers: int) -> None:
 
 
 def _check_regression(kind: Kind, loss: Any, noise_std: float | None) -> None:
+    if kind is Kind.QUANTILES:
+        raise ValueError(f"Expected a loss with a likelihood. Received: {loss!r}, whose members predict quantiles")
     if kind is Kind.VALUES and noise_std is None:
         raise ValueError(
-            "Expected noise_std, the noise of the targets: a joint likelihood of a regression needs it. "
+            "Expected noise_std, the noise of the targets: a joint likelihood of a regression needs it; or "
+            "loss=tfe.losses.GaussianNLL() and members with two outputs per target. "
             f"Received: None, with the loss {loss!r}"
         )
     if kind is not Kind.VALUES and noise_std is not None:

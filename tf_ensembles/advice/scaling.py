@@ -30,7 +30,7 @@ def remarks(member: keras.Model, x: Any, y: Array, regression: bool) -> Iterator
             if np.issubdtype(leaf.dtype, np.number):
                 yield from _about_inputs(np.asarray(leaf, np.float64))
     if regression:
-        yield from _about_targets(np.asarray(y, np.float64).reshape(len(y), -1))
+        yield from about_targets(np.asarray(y, np.float64).reshape(len(y), -1))
 
 
 def _layers(model: Any) -> Iterator[Any]:
@@ -55,7 +55,8 @@ def _about_inputs(x: Array) -> Iterator[str]:
         yield f"inputs are not scaled: their median standard deviation is {np.median(varying):.2g}; {tell}"
 
 
-def _about_targets(y: Array) -> Iterator[str]:
+def about_targets(y: Array) -> Iterator[str]:
+    """Yields what is wrong with the scales of targets `[batch, targets]`."""
     mean, std = y.mean(axis=0), y.std(axis=0)
     if np.any(std > _LARGE) or np.any(std < _SMALL) or np.any(np.abs(mean) > _FAR * np.maximum(std, 1.0)):
         worst = int(np.argmax(np.maximum(np.abs(mean), std)))

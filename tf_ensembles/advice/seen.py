@@ -25,6 +25,7 @@ from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
+from tf_ensembles.regression.distribution import PredictiveDistribution
 
 _NUMBERS = (
     *(f"{name}_{what}" for name in ("dyadic", "joint") for what in ("nll", "error", "behind", "behind_error")),
@@ -49,6 +50,9 @@ def read(model: Ensemble, predictions: Array, y: Array, noise_std: float | None 
     if noise_std is not None:
         return _gaussian_likelihood(predictions, y, noise_std), None
     kind = outputs.require(model.kind, model.loss)
+    if model.head is not None:
+        distribution = PredictiveDistribution.of_outputs(model.head, predictions)
+        return distribution.member_log_prob(y), distribution.aleatoric_std.mean(axis=1)
     labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, predictions.shape[-1]))
     likelihood = metrics.member_log_likelihood(predictions, labels, kind=kind)
     return likelihood, metrics.uncertainty(predictions, kind=kind).aleatoric

@@ -106,8 +106,10 @@ def test_bad_losses():
         ensemble.compile("sgd", None)
     with pytest.raises(ValueError, match="reduced over the batch"):
         ensemble.compile("sgd", keras.losses.MeanSquaredError(reduction="none"))
-    with pytest.raises(ValueError, match="Expected class predictions"):
+    with pytest.raises(ValueError, match="Expected a loss of distributions for joint_nll"):
         ensemble.compile("sgd", "mse", metrics=[tfe.metrics.JointNLL()])
+    with pytest.raises(ValueError, match="Expected class predictions"):
+        ensemble.compile("sgd", "mse", metrics=[tfe.metrics.ECE()])
 
 
 def test_logits_given_to_a_loss_of_probabilities():

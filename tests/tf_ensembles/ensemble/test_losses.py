@@ -175,5 +175,5 @@ def test_a_loss_of_the_whole_batch_has_no_bootstrap_weights_but_may_have_target_
     np.testing.assert_allclose(batch.y, Y1 + noise.T, atol=1e-6)  # In the shape of y, as losses expect it.
     noisy = tfe.Ensemble(build, 2, bootstrap=tfe.GaussianNoise(0.5))
     noisy.compile("sgd", "mse")
-    with pytest.raises(ValueError, match=r"Expected targets \[12, 3\]"):
+    with pytest.raises(ValueError, match=r"Expected targets of shape \[12, 3\]"):
         noisy.fit(X, Y1, verbose=0)
