@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tf_ensembles.bootstrap import Exponential as Exponential
     from tf_ensembles.bootstrap import GaussianNoise as GaussianNoise
     from tf_ensembles.bootstrap import Poisson as Poisson
+    from tf_ensembles.decisions.acquisition import acquire as acquire
+    from tf_ensembles.decisions.acquisition import joint_information as joint_information
+    from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
     from tf_ensembles.ensemble.data import number_examples as number_examples
     from tf_ensembles.ensemble.data import with_ids as with_ids
@@ -51,12 +54,15 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "PriorFunction": "tf_ensembles.prior",
         "PriorKnowledge": "tf_ensembles.base",
         "Quality": "tf_ensembles.base",
+        "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
         "export_saved_model": "tf_ensembles.ensemble.export",
+        "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
         "metrics": "tf_ensembles.metrics",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
+        "selective_threshold": "tf_ensembles.decisions.selective",
         "testbed": "tf_ensembles.testbed",
         "with_ids": "tf_ensembles.ensemble.data",
         "__version__": "tf_ensembles.version",
