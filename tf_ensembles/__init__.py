@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.export import export_saved_model as export_saved_model
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
     from tf_ensembles.prior import PriorFunction as PriorFunction
+    from tf_ensembles.regression import losses as losses
+    from tf_ensembles.regression.distribution import PredictiveDistribution as PredictiveDistribution
     from tf_ensembles.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy.attach(
@@ -51,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "MemberEarlyStopping": "tf_ensembles.ensemble.callbacks",
         "Poisson": "tf_ensembles.bootstrap",
         "Predictive": "tf_ensembles.base",
+        "PredictiveDistribution": "tf_ensembles.regression.distribution",
         "PriorFunction": "tf_ensembles.prior",
         "PriorKnowledge": "tf_ensembles.base",
         "Quality": "tf_ensembles.base",
@@ -59,6 +62,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "export_saved_model": "tf_ensembles.ensemble.export",
         "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
+        "losses": "tf_ensembles.regression.losses",
         "metrics": "tf_ensembles.metrics",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",

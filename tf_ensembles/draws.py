@@ -84,6 +84,9 @@ class Purpose(enum.Enum):
     BANDIT_POLICY = "a policy's choice of a member", 4 * _FAR
     BANDIT_ANCHOR = "anchors of a finite ensemble", 6 * _FAR
     BANDIT_TARGET = "a finite ensemble's perturbation of rewards", 7 * _FAR
+    # Regression: draws of targets.
+    VALUE_DRAW = "the members and the noise of draws row by row", 8 * _FAR
+    JOINT_NOISE = "the noise of draws across a batch", 9 * _FAR
     # Testbed problems, by NumPy. Flips have their own, so that they leave inputs and environment as they were.
     TESTBED_ENVIRONMENT = "a problem's random network", 0, 0, 0, 0
     TESTBED_TRAIN = "a problem's training data", 0, 0, 0, 1

@@ -36,6 +36,16 @@ HOMES = {
     "JointNLL": "tf_ensembles.metrics.streaming",
     "MarginalNLL": "tf_ensembles.metrics.streaming",
     "MutualInformation": "tf_ensembles.metrics.streaming",
+    "GaussianNLL": "tf_ensembles.regression.losses",
+    "StudentTNLL": "tf_ensembles.regression.losses",
+    "MixtureNLL": "tf_ensembles.regression.losses",
+    "Pinball": "tf_ensembles.regression.losses",
+    "CRPS": "tf_ensembles.regression.streaming",
+    "RMSE": "tf_ensembles.regression.streaming",
+    "CalibrationError": "tf_ensembles.regression.streaming",
+    "Coverage": "tf_ensembles.regression.streaming",
+    "IntervalScore": "tf_ensembles.regression.streaming",
+    "Sharpness": "tf_ensembles.regression.streaming",
 }
 
 

@@ -11,6 +11,7 @@ import math
 import types
 import warnings
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -20,6 +21,7 @@ import tensorflow as tf
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import losses
 from tf_ensembles.metrics.kinds import Kind
+from tf_ensembles.regression.heads import Head
 
 # Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
 #
@@ -154,6 +156,19 @@ def some_examples(x: Any, most: int = 1000) -> Any:
     return tf.nest.map_structure(lambda v: np.asarray(v)[rows], split(x).x)
 
 
+def batches_of(x: Any, size: int) -> Iterator[Any]:
+    """Yields batches of inputs from arrays, by slices, or from a dataset of batches `x`, `(x, y)` or more."""
+    if is_arrays(split(x).x):
+        arrays = as_arrays(split(x).x)
+        length = len(tf.nest.flatten(arrays)[0])
+        for start in range(0, length, size):
+            rows = tf.nest.map_structure(lambda leaf, start=start: leaf[start : start + size], arrays)
+            yield strings_as_tensors(list(rows) if isinstance(rows, tuple) else rows)
+        return
+    for batch in x:
+        yield split(batch[0] if isinstance(batch, tuple) else batch).x
+
+
 def peek(x: Any) -> tuple[Any, Any]:
     """Returns data that `fit` reads from the start, and what `first_example` can read from them."""
     if isinstance(x, types.GeneratorType):
@@ -255,7 +270,9 @@ def check_inputs(x: Any) -> int:
     return int(lengths[0])
 
 
-def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind | None) -> None:
+def check_targets(
+    y: Any, length: int, num_outputs: int, loss: Any, kind: Kind | None, head: Head | None = None
+) -> None:
     """Checks targets `[batch]` or `[batch, ...]` against the inputs' length and what the loss can take."""
     if y is None:
         raise ValueError("Expected targets y. Received: None")
@@ -274,7 +291,14 @@ def check_targets(y: Any, length: int, num_outputs: int, loss: Any, kind: Kind |
         y = y if ignored is None or (y == ignored).all() else y[y != ignored]
         if y.min() < 0 or y.max() >= classes:
             raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
-    elif kind is not None and kind is not Kind.VALUES:
+    elif kind is not None and kind.is_regression:
+        if head is not None and losses.is_per_example(loss) and y.size != length * head.num_targets(num_outputs):
+            targets = head.num_targets(num_outputs)
+            raise ValueError(
+                f"Expected targets of shape [{length}, {targets}], since members return {num_outputs} "
+                f"column{'s' * (num_outputs != 1)} ({head.columns}). Received: {y.shape}"
+            )
+    elif kind is not None:
         if y.min() < 0 or y.max() > 1:
             raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
         if kind is Kind.LOGITS and y.shape != (length, num_outputs):

@@ -13,17 +13,26 @@ import tensorflow as tf
 from tf_ensembles import draws, files
 from tf_ensembles.ensemble import outputs, portable
 from tf_ensembles.metrics import kinds, likelihood
-from tf_ensembles.metrics.kinds import Kind
+from tf_ensembles.regression import components, distribution, heads
 
 
 def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the ensemble as one SavedModel and returns its path. An earlier export at `path` is replaced.
 
     The signatures take `inputs` (for dict inputs: one argument per key) with any batch size:
-      serving_default   `probabilities` `[batch, classes]` of the mixture; `mean` `[batch, targets]` for a regression
+      serving_default   `probabilities` `[batch, classes]` of the mixture
       members           `logits` `[batch, members, classes]`: what `predict` returns
       sample            also takes `key`, an int64 scalar: `probabilities` of one member, the same for the same key
-      uncertainty       `total`, `aleatoric`, `epistemic` `[batch]` in nats; variances `[batch]` for a regression
+      uncertainty       `total`, `aleatoric`, `epistemic` `[batch]` in nats
+    Those of a regression, the same numbers as of `predict_distribution`:
+      serving_default   `mean` and `std` `[batch, targets]` of the mixture
+      members           `logits` as above, and `mean` and `std` `[batch, members, targets]`
+      sample            `mean` of one member, a function without noise; and `value`, a draw with noise, from the joint
+                        distribution of the batch: what `joint_sample(keys=[key])` draws
+      uncertainty       `total`, `aleatoric`, `epistemic` `[batch]`: variances, summed over targets
+      quantiles         also takes `levels`, float32 `[levels]`: `quantiles` `[batch, targets, levels]`
+    Members that predict values and whose noise was not estimated have means and `epistemic` only; those that predict
+    quantiles have `quantiles` `[batch, targets, levels]` at their own levels in place of `std`, and no noise to draw.
     Members that diverged in training are left out of all but `members`.
     """
     if not (isinstance(model, keras.Model) and hasattr(model, "input_specs")):
@@ -40,6 +49,10 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     archive.add_endpoint("members", _named(endpoints.members, signature), input_signature=signature)
     archive.add_endpoint("sample", _named(endpoints.sample, [*signature, key]), input_signature=[*signature, key])
     archive.add_endpoint("uncertainty", _named(endpoints.uncertainty, signature), input_signature=signature)
+    if endpoints.has_distribution:
+        levels = tf.TensorSpec([None], tf.float32, name="levels")
+        given = [*signature, levels]
+        archive.add_endpoint("quantiles", _named(endpoints.quantiles, given), input_signature=given)
     with files.atomic_path(target) as temporary:
         archive.write_out(str(temporary), verbose=False)
     return target
@@ -50,36 +63,78 @@ class _Endpoints:
 
     def __init__(self, model: Any) -> None:
         self._model, self._kind = model, outputs.require(model.kind, model._member_loss)
+        self._head = model.head
         self._healthy = np.flatnonzero(~model.diverged)
         if not len(self._healthy):
             raise ValueError("Expected at least one member that has not diverged. Received: none")
 
-    def _predictions(self, x: Any) -> tf.Tensor:
-        """Probabilities, or values, of the healthy members, `[batch, members, outputs]`."""
-        raw = outputs.of_members(self._model(x, training=False), self._healthy)
-        return outputs.two_columns(self._kind, outputs.member_probabilities(self._kind, raw))
+    @property
+    def has_distribution(self) -> bool:
+        """Whether members predict a distribution of numbers, noise included."""
+        head = self._head
+        return head is not None and not isinstance(head, heads.Quantiles) and head != heads.Values()
 
-    def _result(self, prediction: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"mean" if self._kind is Kind.VALUES else "probabilities": prediction}
+    def _outputs(self, x: Any) -> tf.Tensor:
+        """Outputs of the healthy members, `[batch, members, outputs]`."""
+        return outputs.of_members(self._model(x, training=False), self._healthy)
+
+    def _predictions(self, raw: tf.Tensor) -> tf.Tensor:
+        """Probabilities, or means, of members' outputs, `[batch, members, outputs]`."""
+        return outputs.two_columns(self._kind, outputs.member_probabilities(self._kind, raw, self._head))
+
+    def _moments(self, raw: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Mean, aleatoric and epistemic variance of the mixture, `[batch, targets]`."""
+        variances = components.member_variances(self._head.components(raw))
+        return components.moments(self._head.means(raw), variances)
 
     def mixture(self, x: Any) -> dict[str, tf.Tensor]:
-        return self._result(tf.reduce_mean(self._predictions(x), axis=1))
+        raw = self._outputs(x)
+        if self.has_distribution:
+            mean, aleatoric, epistemic = self._moments(raw)
+            return {"mean": mean, "std": tf.sqrt(aleatoric + epistemic)}
+        mean = tf.reduce_mean(self._predictions(raw), axis=1)
+        if isinstance(self._head, heads.Quantiles):
+            quantiles = tf.reduce_mean(self._head.quantiles(raw), axis=1)
+            return {"mean": mean, "quantiles": tf.transpose(quantiles, [0, 2, 1])}
+        return {"probabilities" if self._head is None else "mean": mean}
 
     def members(self, x: Any) -> dict[str, tf.Tensor]:
-        return {"logits": self._model(x, training=False)}
+        raw = self._model(x, training=False)
+        if not self.has_distribution:
+            return {"logits": raw}
+        variances = components.member_variances(self._head.components(raw))
+        return {"logits": raw, "mean": self._head.means(raw), "std": tf.sqrt(variances)}
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
         draw = portable.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
         member = tf.cast(draw * len(self._healthy), tf.int32)
-        return self._result(tf.gather(self._predictions(x), member, axis=1))
+        raw = self._outputs(x)
+        if self._head is None:
+            return {"probabilities": tf.gather(self._predictions(raw), member, axis=1)}
+        chosen = tf.gather(raw, member, axis=1)
+        mean = self._head.means(chosen)
+        if not self.has_distribution:
+            return {"mean": mean}
+        uniform = distribution.joint_uniform(self._model.seed, key[None], tf.range(tf.shape(raw)[0]), mean.shape[-1])
+        return {"mean": mean, "value": components.draw(self._head.components(chosen), uniform[0], draws.to_normal)}
+
+    def quantiles(self, x: Any, levels: tf.Tensor) -> dict[str, tf.Tensor]:
+        inside = tf.debugging.assert_equal(
+            tf.reduce_all((levels > 0.0) & (levels < 1.0)), True, "Expected levels in (0, 1)"
+        )
+        with tf.control_dependencies([inside]):
+            found = components.quantile(self._head.components(self._outputs(x)), levels)
+        return {"quantiles": tf.cast(found, tf.float32)}
 
     def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
-        if self._kind is Kind.VALUES:
-            predictions = self._predictions(x)
-            # Members give means only: their spread is epistemic, and the noise of the targets is not modeled.
-            spread = tf.reduce_sum(tf.math.reduce_variance(predictions, axis=1), axis=-1)
-            return {"total": spread, "aleatoric": tf.zeros_like(spread), "epistemic": spread}
-        logits = kinds.as_logits_tensor(outputs.of_members(self._model(x, training=False), self._healthy), self._kind)
+        raw = self._outputs(x)
+        if self.has_distribution:
+            aleatoric, epistemic = (tf.reduce_sum(part, axis=-1) for part in self._moments(raw)[1:])
+            return {"total": aleatoric + epistemic, "aleatoric": aleatoric, "epistemic": epistemic}
+        if self._head is not None:
+            # Members give means only: their spread is epistemic, and nobody knows the noise of the targets.
+            return {"epistemic": tf.reduce_sum(tf.math.reduce_variance(self._predictions(raw), axis=1), axis=-1)}
+        logits = kinds.as_logits_tensor(raw, self._kind)
         total, aleatoric = likelihood.entropies_tensor(logits)
         return {"total": total, "aleatoric": aleatoric, "epistemic": tf.maximum(total - aleatoric, 0.0)}
 
@@ -96,7 +151,7 @@ def _input_signature(model: Any) -> list[tf.TensorSpec]:
 
 def _named(function: Any, signature: list[tf.TensorSpec]) -> Any:
     """Returns `function` of the model's input structure as a function of flat tensors."""
-    names = [spec.name for spec in signature if spec.name != "key"]
+    names = [spec.name for spec in signature if spec.name not in ("key", "levels")]
 
     def flat(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tensors[: len(names)]

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import keras_private
 from tf_ensembles.metrics.kinds import Kind
+from tf_ensembles.regression import losses as regression
 
 _of = keras.losses
 
@@ -137,6 +138,9 @@ def kind_of(loss: keras.losses.Loss | None, num_outputs: int | None) -> Kind | N
         num_outputs: a member's, None if not known yet: a binary cross-entropy of one output is that of two classes, of
             more, that of as many labels.
     """
+    head = regression.head_of(loss)
+    if head is not None:
+        return head.kind
     known, settings = (None, {}) if loss is None else _settings(loss)
     if known is None:
         return None
@@ -159,6 +163,8 @@ def ignored_class(loss: keras.losses.Loss) -> int | None:
 
 def is_per_example(loss: keras.losses.Loss) -> bool:
     """Whether each example's value is known to depend on that example alone, so that members can be folded."""
+    if regression.is_known(loss):
+        return True
     known, settings = _settings(loss)
     if known is None or not known.per_example:
         return False
@@ -177,7 +183,7 @@ class Batch:
 
 
 def make_batch(
-    y: Any, sample_weight: Any, bootstrap: Bootstrap | None, seed: int, ids: Any, num_members: int, num_outputs: int
+    y: Any, sample_weight: Any, bootstrap: Bootstrap | None, seed: int, ids: Any, num_members: int, num_targets: int
 ) -> Batch:
     """Returns the targets and loss weights of all members.
 
@@ -188,12 +194,12 @@ def make_batch(
         seed: the ensemble's.
         ids: example ids `[batch]`, for a bootstrap.
         num_members: M.
-        num_outputs: numbers per target.
+        num_targets: numbers per example that noise is added to.
     """
     y, weights, perturbed = tf.convert_to_tensor(y), None, False
     if bootstrap is not None:
         all_members = tf.range(num_members)
-        noise = bootstrap.target_noise(seed, ids, all_members, num_outputs)
+        noise = bootstrap.target_noise(seed, ids, all_members, num_targets)
         if noise is None:
             weights = tf.transpose(bootstrap.weights(seed, ids, all_members))
         else:
@@ -298,21 +304,24 @@ def _no_values_per_example(loss: keras.losses.Loss) -> str:
     )
 
 
-def check_bootstrap(loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, num_outputs: int, own: bool) -> None:
+def check_bootstrap(
+    loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, num_outputs: int, num_targets: int, own: bool
+) -> None:
     """Raises, before training, if a bootstrap's weights would have no example to weigh, or its noise no target.
 
     Args:
         loss: from `of_members`.
         bootstrap: the ensemble's, if it has one.
         y: targets `[batch, ...]`.
-        num_outputs: numbers per target.
+        num_outputs: a member's columns.
+        num_targets: numbers per example that noise is added to.
         own: whether members compute their own loss, which is seen to weigh examples when it is called.
     """
     if bootstrap is None:
         return
     if type(bootstrap).target_noise is not Bootstrap.target_noise:
-        if y.size != len(y) * num_outputs:
-            raise ValueError(f"Expected targets [{len(y)}, {num_outputs}] for {bootstrap!r}. Received: {y.shape}")
+        if y.size != len(y) * num_targets:
+            raise ValueError(f"Expected targets [{len(y)}, {num_targets}] for {bootstrap!r}. Received: {y.shape}")
         return
     if own or is_per_example(loss):
         return

@@ -28,6 +28,7 @@ from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.ensemble.steps import Steps
 from tf_ensembles.metrics.kinds import Kind, tagged
 from tf_ensembles.prior import PriorFunction
+from tf_ensembles.regression import heads
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -46,7 +47,8 @@ class Ensemble(Steps, Served):
         l2: weight decay per member, in the mean form: the paper's `lambda / T`.
         seed: decides initial weights, priors and bootstrap weights.
         outputs: what a member returns: `"logits"`, `"binary_logits"`, `"multilabel_logits"`, `"probabilities"`,
-            `"multilabel_probabilities"` or `"values"`. `"auto"` reads it from the type of a Keras loss at `compile`.
+            `"multilabel_probabilities"`, `"values"`, `"gaussian"` (means, then raw scales) or another `Kind`.
+            `"auto"` reads it from the type of the loss at `compile`.
         check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
     """
 
@@ -68,6 +70,7 @@ class Ensemble(Steps, Served):
         self.num_members, self._outputs_argument = num_members, outputs
         self._member_loss: keras.losses.Loss | None = None
         self._num_outputs: Any = None
+        self._known_head: Any = None
         Kind.parse(outputs)
         self.members: stack.Members | None = None
         self.priors: stack.Members | None = None
@@ -182,7 +185,13 @@ class Ensemble(Steps, Served):
     @property
     def kind(self) -> Kind | None:
         """What member outputs are; None where neither `outputs` nor the loss says so."""
-        return outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
+        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
+        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
+
+    @property
+    def head(self) -> Any:
+        """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes."""
+        return outputs.head_of(self.kind, self._member_loss, self._known_head)
 
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure that the members take."""
@@ -202,7 +211,7 @@ class Ensemble(Steps, Served):
         result, penalty = members.run(parts.x, training)
         result = tf.cast(result, tf.float32)
         if self.prior is not None and self.priors is not None:
-            result = stack.add_prior(result, self.priors, self.prior.scale, parts.x, parts.prior)
+            result = stack.add_prior(result, self.priors, self.prior.scale, parts.x, parts.prior, self.head)
         total = tf.zeros([self.num_members]) if penalty is None else tf.cast(penalty, tf.float32)
         if self.l2:
             total += self.l2 * members.squared_norm()
@@ -235,6 +244,9 @@ class Ensemble(Steps, Served):
         """
         self._member_loss = losses.of_members(self._member_models(), loss, loss_weights)
         outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, self.prior, weighted_metrics)
+        if self._num_outputs is not None:
+            outputs.num_targets(self.head, self._num_outputs)  # Raises where columns do not fit the loss.
+            stack.check_prior(self.head, self._num_outputs, self.priors, self._built_on)
         split = outputs.split_metrics(metrics, self.kind, self._member_loss)
         listed, self._member_metrics, self._logit_metrics, others = split
         self._auto_jit = jit_compile == "auto"
@@ -286,7 +298,10 @@ class Ensemble(Steps, Served):
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
         callbacks = callbacks_lib.with_monitor(callbacks, monitor, self._member_metrics)
         given.update(epochs=epochs, verbose=verbose, callbacks=callbacks, class_weight=class_weight, **kwargs)
-        return super().fit(**given)
+        self._forget_noise()
+        history = super().fit(**given)
+        self._estimate_noise_of_fit(given)
+        return history
 
     def _prepare(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         """Checks data; numbers arrays and adds what their priors say, computed once."""
@@ -302,10 +317,11 @@ class Ensemble(Steps, Served):
         inputs, y = data.as_arrays(parts.x, strings), None if y is None else np.asarray(y)
         length = data.check_inputs(inputs)
         self._build_from(inputs)
-        data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind)
+        data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind, self.head)
         if training:
             own = self._built_members().has_own_losses
-            losses.check_bootstrap(self._member_loss, self.bootstrap, y, self._num_outputs, own)
+            sizes = self._num_outputs, outputs.num_targets(self.head, self._num_outputs)
+            losses.check_bootstrap(self._member_loss, self.bootstrap, y, *sizes, own)
         outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
         ids = data.check_ids(parts.ids, length)
         if self.bootstrap is not None and training and parts.ids is None:
@@ -332,13 +348,15 @@ class Ensemble(Steps, Served):
         given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
         scale = self.prior.scale if self.prior is not None else None
         written = arguments.write(self._built_members(), self.priors, scale, self.bootstrap, self._built_on)
-        return {**own, **written, **given}
+        return {**own, **written, **given, **({"head": heads.write(self.head)} if self.head else {})}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:
         """Returns an ensemble of that architecture; its variables are filled from the file."""
         given, built_on = arguments.read(config, custom_objects)
+        head = heads.read(given.pop("head", None))
         model = cls(**given)
+        model._known_head = head
         if model.members is None:
             model._build_on(stack.zeros(built_on))
         return model

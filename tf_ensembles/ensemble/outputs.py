@@ -17,6 +17,9 @@ from tf_ensembles.ensemble import keras_private, losses
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.streaming import MemberMetric
+from tf_ensembles.regression import heads
+from tf_ensembles.regression import losses as regression
+from tf_ensembles.regression.heads import Head
 
 _ASK = "Give tfe.Ensemble(..., outputs=...) one of " + ", ".join(repr(kind.value) for kind in Kind)
 
@@ -34,6 +37,27 @@ def kind_of(argument: str, loss: keras.losses.Loss | None, num_outputs: int | No
         return losses.kind_of(loss, num_outputs)
     # Before there was a kind for labels, binary logits were those of one or of many.
     return Kind.MULTILABEL_LOGITS if kind is Kind.BINARY_LOGITS and num_outputs not in (None, 1) else kind
+
+
+def head_of(kind: Kind | None, loss: keras.losses.Loss | None, known: Head | None) -> Head | None:
+    """Returns what the columns of a regression mean; None for classes, and where nothing is known.
+
+    Args:
+        kind: what outputs are.
+        loss: of the ensemble; None before `compile`.
+        known: what the ensemble remembers: the noise of values, or what a file says.
+    """
+    if kind is None or not kind.is_regression:
+        return None
+    said = regression.head_of(loss)
+    if said is not None and said.kind is kind:
+        return said
+    return known if known is not None and known.kind is kind else heads.of_kind(kind)
+
+
+def num_targets(head: Head | None, num_outputs: int) -> int:
+    """Returns how many numbers an example's target has, where it is as wide as a member's prediction."""
+    return num_outputs if head is None else head.num_targets(num_outputs)
 
 
 def require(kind: Kind | None, loss: Any) -> Kind:
@@ -88,9 +112,8 @@ def split_metrics(
     if listed:
         require(kind, loss)
     ours = [metric for metric in listed if isinstance(metric, MemberMetric)]
-    if ours and kind is Kind.VALUES:
-        raise ValueError(f"Expected class predictions for {ours[0].name}. Received: a regression")
     for metric in ours:
+        metric.check_kind(require(kind, loss))
         if metric.kind not in (None, kind):
             raise ValueError(f"Expected kind=None: the ensemble tells {metric.name}. Received: {metric.kind}")
     others = [metric for metric in listed if not isinstance(metric, MemberMetric)]
@@ -104,6 +127,7 @@ def update_metrics(
     y: Any,
     outputs: tf.Tensor,
     healthy: Array,
+    head: Head | None = None,
 ) -> tf.Tensor:
     """Updates the metrics that see more than the mixture's prediction, and returns that, `[batch, outputs]`.
 
@@ -114,27 +138,30 @@ def update_metrics(
         y: labels `[batch]` or `[batch, ...]`.
         outputs: `[batch, members, outputs]`.
         healthy: indices of the members that count.
+        head: what the columns of a regression mean.
     """
     if kind is None:
         return outputs[:, 0]
     if ours:
         # As many as ever, so that what a metric remembers keeps its shape.
         members = tf.gather(outputs, np.resize(healthy, outputs.shape[1]), axis=1)
-        labels = kinds.labels_tensor(tf.convert_to_tensor(y), kind, outputs.shape[-1])
+        labels = tf.convert_to_tensor(y)
+        if not kind.is_regression:
+            labels = kinds.labels_tensor(labels, kind, outputs.shape[-1])
         for metric in ours:
-            metric.update_members(labels, members, kind)
+            metric.update_members(labels, members, kind, head=head)
     if of_logits:
         logits = mixture_logits(kind, outputs, healthy)
         for metric in of_logits:
             metric.update_state(y, logits)
-    return mixture(kind, outputs, healthy)
+    return mixture(kind, outputs, healthy, head)
 
 
 def split_logits(metrics: Sequence[Any], kind: Kind | None) -> tuple[list[Any], list[Any]]:
     """Returns the Keras metrics that were built for logits, and the others."""
     of_logits, others = [], []
     for metric in metrics:
-        if kind is Kind.VALUES or not _is_built_for_logits(metric, kind):
+        if (kind is not None and kind.is_regression) or not _is_built_for_logits(metric, kind):
             others.append(metric)
         elif isinstance(metric, keras.metrics.Metric):
             of_logits.append(metric)
@@ -158,8 +185,10 @@ def _is_built_for_logits(metric: Any, kind: Kind | None) -> bool:
 # Predictions.
 
 
-def member_probabilities(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns what each member predicts: probabilities, or values for a regression. Any shape `[..., outputs]`."""
+def member_probabilities(kind: Kind, outputs: tf.Tensor, head: Head | None = None) -> tf.Tensor:
+    """Returns what each member predicts: probabilities, or means for a regression. Any shape `[..., outputs]`."""
+    if head is not None:
+        return head.means(outputs)
     if kind is Kind.LOGITS:
         return tf.nn.softmax(outputs)
     if kind in (Kind.BINARY_LOGITS, Kind.MULTILABEL_LOGITS):
@@ -167,15 +196,16 @@ def member_probabilities(kind: Kind, outputs: tf.Tensor) -> tf.Tensor:
     return outputs
 
 
-def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:
-    """Returns the ensemble's marginal prediction `[batch, outputs]`: the mean of its healthy members'.
+def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array, head: Head | None = None) -> tf.Tensor:
+    """Returns the ensemble's marginal prediction, `[batch, outputs]` or `[batch, targets]`: its healthy members' mean.
 
     Args:
         kind: what member outputs are.
         outputs: `[batch, members, outputs]`.
         healthy: indices of the members that count.
+        head: what the columns of a regression mean.
     """
-    return tf.reduce_mean(member_probabilities(kind, of_members(outputs, healthy)), axis=1)
+    return tf.reduce_mean(member_probabilities(kind, of_members(outputs, healthy), head), axis=1)
 
 
 def mixture_logits(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:

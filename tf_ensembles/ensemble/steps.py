@@ -132,7 +132,7 @@ class Steps(Settings):
         members, bootstrap = self._built_members(), self.bootstrap if training else None
         if bootstrap is not None:
             data.require_ids(parts.ids)
-        sizes = self.num_members, self._num_outputs
+        sizes = self.num_members, outputs.num_targets(cast(Any, self).head, self._num_outputs)
         batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
         if members.has_own_losses:
             return losses.own_losses(members.templates, parts.x, batch, result, training)
@@ -155,7 +155,7 @@ class Steps(Settings):
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
         apart, model = (self._member_metrics, self._logit_metrics), cast(Any, self)
-        seen = outputs.update_metrics(*apart, model.kind, y, y_pred, self._healthy())
+        seen = outputs.update_metrics(*apart, model.kind, y, y_pred, self._healthy(), model.head)
         return super().compute_metrics(x, y, seen, sample_weight)  # type: ignore[misc]
 
     def _healthy(self) -> Array:

@@ -1,4 +1,4 @@
-"""How good predictions are: functions of member logits, and the same as streaming Keras metrics."""
+"""How good predictions are: functions of what members predict, and the same as streaming Keras metrics."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ if TYPE_CHECKING:
     from tf_ensembles.metrics.streaming import MarginalNLL as MarginalNLL
     from tf_ensembles.metrics.streaming import MemberMetric as MemberMetric
     from tf_ensembles.metrics.streaming import MutualInformation as MutualInformation
+    from tf_ensembles.regression.scores import CalibrationCurve as CalibrationCurve
+    from tf_ensembles.regression.scores import calibration_curve as calibration_curve
+    from tf_ensembles.regression.scores import calibration_error as calibration_error
+    from tf_ensembles.regression.scores import coverage as coverage
+    from tf_ensembles.regression.scores import crps as crps
+    from tf_ensembles.regression.scores import gaussian_dyadic_nll as gaussian_dyadic_nll
+    from tf_ensembles.regression.scores import gaussian_joint_nll as gaussian_joint_nll
+    from tf_ensembles.regression.scores import gaussian_nll as gaussian_nll
+    from tf_ensembles.regression.scores import interval_score as interval_score
+    from tf_ensembles.regression.scores import rmse as rmse
+    from tf_ensembles.regression.scores import sharpness as sharpness
+    from tf_ensembles.regression.streaming import CRPS as CRPS
+    from tf_ensembles.regression.streaming import RMSE as RMSE
+    from tf_ensembles.regression.streaming import CalibrationError as CalibrationError
+    from tf_ensembles.regression.streaming import Coverage as Coverage
+    from tf_ensembles.regression.streaming import IntervalScore as IntervalScore
+    from tf_ensembles.regression.streaming import Sharpness as Sharpness
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
@@ -71,5 +88,22 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "risk_at_coverage": "tf_ensembles.metrics.ranking",
         "risk_coverage": "tf_ensembles.metrics.ranking",
         "uncertainty": "tf_ensembles.metrics.functions",
+        "CalibrationCurve": "tf_ensembles.regression.scores",
+        "calibration_curve": "tf_ensembles.regression.scores",
+        "calibration_error": "tf_ensembles.regression.scores",
+        "coverage": "tf_ensembles.regression.scores",
+        "crps": "tf_ensembles.regression.scores",
+        "gaussian_dyadic_nll": "tf_ensembles.regression.scores",
+        "gaussian_joint_nll": "tf_ensembles.regression.scores",
+        "gaussian_nll": "tf_ensembles.regression.scores",
+        "interval_score": "tf_ensembles.regression.scores",
+        "rmse": "tf_ensembles.regression.scores",
+        "sharpness": "tf_ensembles.regression.scores",
+        "CRPS": "tf_ensembles.regression.streaming",
+        "RMSE": "tf_ensembles.regression.streaming",
+        "CalibrationError": "tf_ensembles.regression.streaming",
+        "Coverage": "tf_ensembles.regression.streaming",
+        "IntervalScore": "tf_ensembles.regression.streaming",
+        "Sharpness": "tf_ensembles.regression.streaming",
     },
 )

@@ -95,8 +95,7 @@ def marginal_nll(
         kind: what the outputs are, a name or the ensemble; see the top of this module.
         standard_error: whether to return `(value, error)`, the error being that of a mean of independent examples.
     """
-    values = -formulas.log_mean_exp(member_log_likelihood(logits, labels, kind=kind))
-    return _with_error(values, standard_error)
+    return joint_of(member_log_likelihood(logits, labels, kind=kind), 1, standard_error)
 
 
 @overload
@@ -123,11 +122,16 @@ def joint_nll(
         kind: what the outputs are, a name or the ensemble; see the top of this module.
         standard_error: whether to return `(value, error)`; the error is NaN for fewer than two batches.
     """
-    check_at_least("tau", tau, 1)
     likelihood = member_log_likelihood(logits, labels, kind=kind)
-    _num_groups(likelihood, "tau", tau)
     _warn_if_sorted(labels)
-    return _with_error(-formulas.log_mean_exp(formulas.joint(likelihood, tau)), standard_error)
+    return joint_of(likelihood, tau, standard_error)
+
+
+def joint_of(likelihood: Floats, tau: int, standard_error: bool = False) -> Any:
+    """Returns the joint NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
+    check_at_least("tau", tau, 1)
+    _num_groups(likelihood, "tau", tau)
+    return with_error(-formulas.log_mean_exp(formulas.joint(likelihood, tau)), standard_error)
 
 
 @overload
@@ -191,16 +195,30 @@ def dyadic_nll(
         standard_error: whether to return `(value, error)`. The error allows for examples that groups share; it is NaN
             for fewer than two groups.
     """
+    likelihood = member_log_likelihood(logits, labels, kind=kind)
+    if anchors == "consecutive":
+        _warn_if_sorted(labels)
+    return dyadic_of(likelihood, tau, kappa, seed, anchors, num_batches, standard_error)
+
+
+def dyadic_of(
+    likelihood: Floats,
+    tau: int,
+    kappa: int = 2,
+    seed: int = 0,
+    anchors: Anchors = "consecutive",
+    num_batches: int | None = None,
+    standard_error: bool = False,
+) -> Any:
+    """Returns the dyadic NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
     for name, number, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
         check_at_least(name, number, least)
     if anchors not in get_args(Anchors):
         raise ValueError(f"Expected anchors to be one of {get_args(Anchors)}. Received: {anchors!r}")
-    likelihood = member_log_likelihood(logits, labels, kind=kind)
     per_pass = _num_groups(likelihood, "kappa", kappa)
     if anchors == "consecutive":
         if num_batches is not None:
             raise ValueError(f"Expected num_batches=None with consecutive anchors. Received: {num_batches}")
-        _warn_if_sorted(labels)
         groups = np.arange(per_pass * kappa).reshape(per_pass, kappa)
     else:
         num_batches = len(likelihood) if num_batches is None else num_batches
@@ -300,7 +318,8 @@ def _random_groups(num_examples: int, kappa: int, num_groups: int, seed: int) ->
     return np.concatenate(passes).reshape(-1, kappa)[:num_groups]
 
 
-def _with_error(values: Floats, standard_error: bool) -> float | tuple[float, float]:
+def with_error(values: Floats, standard_error: bool) -> float | tuple[float, float]:
+    """Returns the mean of values `[n]`, with its standard error if asked."""
     value = float(values.mean())
     if not standard_error:
         return value

@@ -33,7 +33,11 @@ class Kind(enum.Enum):
     MULTILABEL_LOGITS = "multilabel_logits"  # one logit per label, each its own sigmoid
     PROBABILITIES = "probabilities"  # of the classes; one column is that of class 1
     MULTILABEL_PROBABILITIES = "multilabel_probabilities"  # one per label, which need not sum to one
-    VALUES = "values"  # regression
+    VALUES = "values"  # regression: means only
+    GAUSSIAN = "gaussian"  # regression: means, then raw scales
+    STUDENT_T = "student_t"  # the same of Student's t
+    GAUSSIAN_MIXTURE = "gaussian_mixture"  # regression: means of some parts, their raw scales, their logits
+    QUANTILES = "quantiles"  # regression: one column per level
 
     @classmethod
     def parse(cls, value: str) -> Kind | None:
@@ -41,6 +45,11 @@ class Kind(enum.Enum):
         if value not in ("auto", *(kind.value for kind in cls)):
             raise ValueError(f"Expected outputs in {['auto', *(k.value for k in cls)]}. Received: {value!r}")
         return None if value == "auto" else cls(value)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether targets are numbers rather than classes; `regression.heads` reads the columns."""
+        return self in _REGRESSION
 
     @property
     def is_multilabel(self) -> bool:
@@ -51,6 +60,9 @@ class Kind(enum.Enum):
     def is_probability(self) -> bool:
         """Whether members end in a softmax or in sigmoids of their own."""
         return self in (Kind.PROBABILITIES, Kind.MULTILABEL_PROBABILITIES)
+
+
+_REGRESSION = (Kind.VALUES, Kind.GAUSSIAN, Kind.STUDENT_T, Kind.GAUSSIAN_MIXTURE, Kind.QUANTILES)
 
 
 class MemberOutputs(NDArray[Any] if TYPE_CHECKING else np.ndarray):  # type: ignore[misc]
@@ -109,8 +121,8 @@ def read(outputs: ArrayLike, kind: Any) -> tuple[NDArray[Any], bool]:
     if found is None:
         found = Kind.BINARY_LOGITS if array.shape[-1] == 1 else Kind.LOGITS
         _check_no_probabilities(array)
-    if found is Kind.VALUES:
-        raise ValueError("Expected class predictions. Received: outputs of kind 'values', a regression")
+    if found.is_regression:
+        raise ValueError(f"Expected class predictions. Received: outputs of kind {found.value!r}, a regression")
     if (found is Kind.BINARY_LOGITS) != (array.shape[-1] == 1) and found in (Kind.LOGITS, Kind.BINARY_LOGITS):
         other = "binary_logits" if array.shape[-1] == 1 else "multilabel_logits"
         raise ValueError(f"Expected outputs of kind {found.value!r}. Received: shape {array.shape}: say kind={other!r}")
@@ -175,8 +187,8 @@ def as_logits_tensor(outputs: tf.Tensor, kind: Kind) -> tf.Tensor:
         outputs: `[batch, members, outputs]`.
         kind: any but a regression's.
     """
-    if kind is Kind.VALUES:
-        raise ValueError("Expected class predictions. Received: outputs of kind 'values', a regression")
+    if kind.is_regression:
+        raise ValueError(f"Expected class predictions. Received: outputs of kind {kind.value!r}, a regression")
     if kind.is_probability:
         outputs = tf.maximum(outputs, 1e-37)
     return _as_logits(tf, outputs, kind)

@@ -3,7 +3,8 @@
 They see labels `[batch]` (or `[batch, 1]`) and member logits `[batch, members, classes]`, and equal the functions of
 the same name on all examples seen since `reset_state`, whatever the batch sizes: joint metrics carry unfinished groups
 of examples over to the next update. An ensemble tells them what its outputs are; outside of one, `kind` says which
-outputs other than logits they are given, `"multilabel_logits"` with labels `[batch, labels]` for example.
+outputs other than logits they are given, `"multilabel_logits"` with labels `[batch, labels]` for example. Those of a
+likelihood take regressions as well, `"gaussian"` with targets `[batch, targets]`.
 
 They run eagerly, in graphs and under XLA, in the metric's dtype (default float32) with compensated sums, whose error
 does not grow with the number of updates. NaN means that there is no value: nothing seen yet (fewer examples than one
@@ -23,6 +24,7 @@ from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.functions import EDGE_TOLERANCE, TIE_TOLERANCE
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.likelihood import check_at_least
+from tf_ensembles.regression import components, heads
 
 _register = keras.saving.register_keras_serializable(package="tf_ensembles")
 
@@ -34,6 +36,8 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
     """
 
     _direction = "down"  # Keras's name for which way is better; callbacks that monitor the metric read it.
+    _reads: tuple[str, ...] = ("classes",)  # "classes", "distributions" of numbers, "means" of them
+    _default_kind = Kind.LOGITS
 
     def __init__(self, num_sums: int, name: str | None, dtype: Any, kind: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
@@ -50,13 +54,41 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
             sample_weight: `[batch]`, for metrics that are means over examples. Joint metrics raise: a group of examples
                 has no weight of its own. (Keras passes weights to `weighted_metrics` only, never to `metrics`.)
         """
-        self.update_members(y_true, y_pred, self.kind or Kind.LOGITS, sample_weight)
+        self.update_members(y_true, y_pred, self.kind or self._default_kind, sample_weight)
 
-    def update_members(self, y_true: Any, y_pred: Any, kind: Kind, sample_weight: Any = None) -> None:
-        """Takes in one batch of an ensemble's outputs of this kind; else as `update_state`."""
+    def check_kind(self, kind: Kind) -> None:
+        """Raises unless this metric can be computed from outputs of a kind."""
+        if not kind.is_regression and "classes" not in self._reads:
+            raise ValueError(f"Expected a regression for {self.name}. Received: outputs of kind {kind.value!r}")
+        if kind.is_regression and set(self._reads) == {"classes"}:
+            raise ValueError(f"Expected class predictions for {self.name}. Received: a regression")
+        if kind in (Kind.VALUES, Kind.QUANTILES) and "means" not in self._reads:
+            raise ValueError(
+                f"Expected a loss of distributions for {self.name}, such as tfe.losses.GaussianNLL(). "
+                f"Received: outputs of kind {kind.value!r}"
+            )
+
+    def update_members(
+        self, y_true: Any, y_pred: Any, kind: Kind, sample_weight: Any = None, head: heads.Head | None = None
+    ) -> None:
+        """Takes in one batch of an ensemble's outputs of this kind; else as `update_state`.
+
+        Args:
+            y_true: labels, or targets.
+            y_pred: `[batch, members, outputs]`.
+            kind: what the outputs are.
+            sample_weight: `[batch]`.
+            head: what the columns of a regression mean; None: as its kind says.
+        """
         outputs = tf.cast(tf.convert_to_tensor(y_pred), self.dtype)
         if outputs.shape.rank != 3:
             raise ValueError(f"Expected member logits of shape [batch, members, classes]. Received: {outputs.shape}")
+        self.check_kind(kind)
+        if kind.is_regression:
+            known: Any = head or heads.of_kind(kind)
+            targets = tf.reshape(tf.cast(y_true, self.dtype), [-1, known.num_targets(outputs.shape[-1])])
+            self._accumulate_values(targets, outputs, known, self._weights(sample_weight))
+            return
         labels = tf.convert_to_tensor(y_true)
         if kind.is_multilabel and labels.shape.rank == 1:
             labels = labels[:, None]
@@ -65,10 +97,12 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
         if labels.shape.rank != 1 + kind.is_multilabel:
             shapes = "[batch, labels]" if kind.is_multilabel else "[batch] or [batch, 1]"
             raise ValueError(f"Expected integer labels of shape {shapes}. Received: {labels.shape}")
-        weights = None
-        if sample_weight is not None:
-            weights = tf.reshape(tf.cast(tf.convert_to_tensor(sample_weight), self.dtype), [-1])
-        self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), weights)
+        self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), self._weights(sample_weight))
+
+    def _weights(self, sample_weight: Any) -> tf.Tensor | None:
+        if sample_weight is None:
+            return None
+        return tf.reshape(tf.cast(tf.convert_to_tensor(sample_weight), self.dtype), [-1])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -77,6 +111,11 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
     @abc.abstractmethod
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
         """Adds one batch: labels and logits in the shapes of `likelihood`, weights `[batch]` or None."""
+
+    def _accumulate_values(
+        self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
+    ) -> None:
+        """Adds one batch of a regression: targets `[batch, targets]`, outputs `[batch, members, outputs]`."""
 
     def _add(self, terms: tf.Tensor) -> None:
         """Adds `terms` `[num_sums]` and what the last addition lost to the sums; keeps what this one loses."""
@@ -107,20 +146,31 @@ class _ExampleMean(MemberMetric):
         """Returns one value per example, `[batch]`."""
 
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        values = self._values(labels, logits)
+        self._add_mean(self._values(labels, logits), weights)
+
+    def _add_mean(self, values: tf.Tensor, weights: tf.Tensor | None) -> None:
+        """Adds one value per example, `[batch]`."""
         weights = tf.ones_like(values) if weights is None else weights + tf.zeros_like(values)
         self._add(tf.stack([tf.reduce_sum(weights * values), tf.reduce_sum(weights)]))
 
 
 @_register
 class MarginalNLL(_ExampleMean):
-    """`metrics.marginal_nll`, streaming. Nats per label."""
+    """`metrics.marginal_nll`, streaming. Nats per label; of a regression `metrics.gaussian_nll`, nats per example."""
+
+    _reads = ("classes", "distributions")
 
     def __init__(self, name: str | None = "marginal_nll", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels))
+
+    def _accumulate_values(
+        self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
+    ) -> None:
+        values = components.log_likelihood(head.components(outputs), targets)
+        self._add_mean(-likelihood.log_mean_exp_tensor(values), weights)
 
 
 @_register
@@ -218,6 +268,8 @@ class ECE(MemberMetric):
 class _GroupMean(MemberMetric):
     """The mean of one value per group of consecutive examples, with an unfinished group carried between updates."""
 
+    _reads = ("classes", "distributions")
+
     def __init__(self, group_size: int, name: str | None, dtype: Any, kind: Any) -> None:
         super().__init__(2, name, dtype, kind)
         self._group_size = group_size
@@ -230,12 +282,20 @@ class _GroupMean(MemberMetric):
         """Returns one value per group, `[groups]`, of log-likelihoods `[groups, group_size, members]`."""
 
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+        self._add_groups(likelihood.log_likelihood_tensor(logits, labels), weights)
+
+    def _accumulate_values(
+        self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
+    ) -> None:
+        self._add_groups(components.log_likelihood(head.components(outputs), targets), weights)
+
+    def _add_groups(self, values: tf.Tensor, weights: tf.Tensor | None) -> None:
+        """Adds log-likelihoods `[batch, members]`."""
         if weights is not None:
             raise ValueError(
                 f"Expected no sample_weight: groups of examples have no weight. Received: {weights.shape} weights for "
                 f"'{self.name}'. List it in compile(metrics=...), not in weighted_metrics."
             )
-        values = likelihood.log_likelihood_tensor(logits, labels)
         size, num_members = self._group_size, values.shape[1]
         if self._carry is None:
             self._carry = self.add_variable((size, num_members), "zeros", dtype=self.dtype, name="carry")

@@ -17,6 +17,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
 from tf_ensembles.ensemble.members import layer_rules, probe
 from tf_ensembles.ensemble.members.layer_rules import Hidden, Stacked
+from tf_ensembles.regression.heads import Head
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
@@ -306,7 +307,9 @@ def execution(members: Members | None, priors: Members | None) -> str:
     return "; ".join([f"looped over members: {', '.join(looped)}"] * bool(looped) + separate) or "vectorized"
 
 
-def add_prior(result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any) -> tf.Tensor:
+def add_prior(
+    result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any, head: Head | None = None
+) -> tf.Tensor:
     """Returns members' outputs `[members, batch, outputs]` with their scaled priors' added.
 
     Args:
@@ -315,8 +318,24 @@ def add_prior(result: tf.Tensor, priors: Members, scale: float, x: Any, known: A
         scale: the prior scale.
         x: inputs `[batch, ...]`.
         known: the priors' outputs on `x`, `[batch, members, outputs]`, where they were computed before; or None.
+        head: says which columns of a regression are means, to which alone a prior is added.
     """
-    return result + scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
+    prior = scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
+    _check_columns(head, result.shape[-1], prior.shape[-1])
+    return result + prior if head is None else head.add_prior(result, prior)
+
+
+def check_prior(head: Head | None, num_outputs: int, priors: Members | None, built_on: Any) -> None:
+    """Raises unless priors have as many columns as members, or, of a regression, as there are targets."""
+    for model in [] if priors is None else priors.templates[:1]:
+        _check_columns(head, num_outputs, _output_shape(model, built_on)[1])
+
+
+def _check_columns(head: Head | None, member: int | None, prior: int | None) -> None:
+    if head is not None and head.blocks[0] > 1:
+        head.check_prior(member, prior)
+    elif prior != member:
+        raise ValueError(_other_shape(member, prior))
 
 
 def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
@@ -370,11 +389,16 @@ def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:
     if any(other != member for other in others):
         raise ValueError(f"Expected members with outputs of one shape. Received: {sorted({member, *others})}")
     for prior in [] if priors is None else [_output_shape(model, built_on) for model in priors.templates]:
-        if prior != member:
-            raise ValueError(f"Expected a prior with the member's output shape {member}. Received: {prior}")
+        # A regression's prior may have one column per target, fewer than a member: the loss will say.
+        if prior != member and (len(prior) != 2 or not prior[1] or not member[1] or member[1] % prior[1]):
+            raise ValueError(_other_shape(member[-1], prior[-1] if prior else None))
     if member[1] is None:
         raise ValueError(f"Expected members with a known number of outputs. Received: shape {member}")
     return member[1]
+
+
+def _other_shape(member: int | None, prior: int | None) -> str:
+    return f"Expected a prior with the member's output shape {(None, member)}. Received: {(None, prior)}"
 
 
 def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...]:
