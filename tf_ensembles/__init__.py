@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tf_ensembles.bootstrap import Poisson as Poisson
     from tf_ensembles.decisions.acquisition import acquire as acquire
     from tf_ensembles.decisions.acquisition import joint_information as joint_information
+    from tf_ensembles.decisions.calibration import Calibrated as Calibrated
+    from tf_ensembles.decisions.calibration import calibrate as calibrate
+    from tf_ensembles.decisions.conformal import Conformal as Conformal
     from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
     from tf_ensembles.ensemble.data import number_examples as number_examples
@@ -46,6 +49,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Agent": "tf_ensembles.base",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",
+        "Calibrated": "tf_ensembles.decisions.calibration",
+        "Conformal": "tf_ensembles.decisions.conformal",
         "Data": "tf_ensembles.base",
         "Ensemble": "tf_ensembles.ensemble.model",
         "Exponential": "tf_ensembles.bootstrap",
@@ -59,6 +64,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Quality": "tf_ensembles.base",
         "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
+        "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
         "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",

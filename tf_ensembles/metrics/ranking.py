@@ -30,7 +30,7 @@ def auroc(score_in: ArrayLike, score_out: ArrayLike) -> float:
         score_out: scores of foreign examples, `[foreign]`.
     """
     known, foreign = np.sort(_scores("score_in", score_in)), _scores("score_out", score_out)
-    below, up_to = (np.searchsorted(known, foreign, side=side) for side in ("left", "right"))
+    below, up_to = np.searchsorted(known, foreign, side="left"), np.searchsorted(known, foreign, side="right")
     return float(np.mean(below + up_to) / (2 * len(known)))
 
 
