@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tf_ensembles.decisions.calibration import Calibrated as Calibrated
     from tf_ensembles.decisions.calibration import calibrate as calibrate
     from tf_ensembles.decisions.conformal import Conformal as Conformal
+    from tf_ensembles.decisions.foreign import batch_ood_score as batch_ood_score
+    from tf_ensembles.decisions.foreign import mahalanobis_score as mahalanobis_score
+    from tf_ensembles.decisions.foreign import ood_score as ood_score
     from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
     from tf_ensembles.ensemble.data import number_examples as number_examples
@@ -64,12 +67,15 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Quality": "tf_ensembles.base",
         "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
+        "batch_ood_score": "tf_ensembles.decisions.foreign",
         "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
         "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
         "losses": "tf_ensembles.regression.losses",
+        "mahalanobis_score": "tf_ensembles.decisions.foreign",
         "metrics": "tf_ensembles.metrics",
+        "ood_score": "tf_ensembles.decisions.foreign",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
         "selective_threshold": "tf_ensembles.decisions.selective",
