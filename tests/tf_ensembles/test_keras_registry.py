@@ -35,7 +35,6 @@ assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_Aft
 print("stands in")
 """
 LOAD = """
-assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble.")]
 assert "exec_module" not in vars(keras.__loader__)
 assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_AfterKeras"]
 import numpy as np
@@ -50,6 +49,7 @@ print("loaded")
 """
 READ = """
 import json
+assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble.")]
 for line in sys.stdin:
     given = json.loads(line)
     revived = keras.saving.deserialize_keras_object(given)
