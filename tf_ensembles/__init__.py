@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from tf_ensembles.bootstrap import Exponential as Exponential
     from tf_ensembles.bootstrap import GaussianNoise as GaussianNoise
     from tf_ensembles.bootstrap import Poisson as Poisson
+    from tf_ensembles.decisions.acquisition import acquire as acquire
+    from tf_ensembles.decisions.acquisition import joint_information as joint_information
+    from tf_ensembles.decisions.calibration import Calibrated as Calibrated
+    from tf_ensembles.decisions.calibration import calibrate as calibrate
+    from tf_ensembles.decisions.conformal import Conformal as Conformal
+    from tf_ensembles.decisions.foreign import batch_ood_score as batch_ood_score
+    from tf_ensembles.decisions.foreign import mahalanobis_score as mahalanobis_score
+    from tf_ensembles.decisions.foreign import ood_score as ood_score
+    from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
     from tf_ensembles.ensemble.data import number_examples as number_examples
     from tf_ensembles.ensemble.data import with_ids as with_ids
@@ -44,6 +53,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Agent": "tf_ensembles.base",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",
+        "Calibrated": "tf_ensembles.decisions.calibration",
+        "Conformal": "tf_ensembles.decisions.conformal",
         "Data": "tf_ensembles.base",
         "Ensemble": "tf_ensembles.ensemble.model",
         "Exponential": "tf_ensembles.bootstrap",
@@ -55,14 +66,21 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "PriorFunction": "tf_ensembles.prior",
         "PriorKnowledge": "tf_ensembles.base",
         "Quality": "tf_ensembles.base",
+        "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
+        "batch_ood_score": "tf_ensembles.decisions.foreign",
+        "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
+        "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
         "losses": "tf_ensembles.regression.losses",
+        "mahalanobis_score": "tf_ensembles.decisions.foreign",
         "metrics": "tf_ensembles.metrics",
         "plot": "tf_ensembles.regression.plot",
+        "ood_score": "tf_ensembles.decisions.foreign",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
+        "selective_threshold": "tf_ensembles.decisions.selective",
         "testbed": "tf_ensembles.testbed",
         "with_ids": "tf_ensembles.ensemble.data",
         "__version__": "tf_ensembles.version",

@@ -35,7 +35,6 @@ assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_Aft
 print("stands in")
 """
 LOAD = """
-assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble.")]
 assert "exec_module" not in vars(keras.__loader__)
 assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_AfterKeras"]
 import numpy as np
@@ -50,6 +49,7 @@ print("loaded")
 """
 READ = """
 import json
+assert not [name for name in sys.modules if name.startswith("tf_ensembles.ensemble.")]
 for line in sys.stdin:
     given = json.loads(line)
     revived = keras.saving.deserialize_keras_object(given)
@@ -71,8 +71,16 @@ def test_a_stand_in_is_there_when_keras_was_first():
 
 
 def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
+    model = tfe.Ensemble(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]), 2, outputs="logits")
+    needed = {
+        "GaussianNoise": [0.5],
+        "Calibrated": [model, (1, 1)],
+        "CalibratedNoise": [model],
+        "IsotonicCalibrated": [model, 2],
+        "Conformal": [model, 0.9, "lac"],
+    }
     objects = {
-        name: getattr(importlib.import_module(home), name)(*([0.5] if name == "GaussianNoise" else []))
+        name: getattr(importlib.import_module(home), name)(*needed.get(name, []))
         for name, home in keras_registry.HOMES.items()
         if name != "Ensemble"
     }

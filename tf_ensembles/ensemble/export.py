@@ -34,9 +34,13 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     (`value` and `quantiles` are for TensorFlow itself: converters do not know all of their operations.)
     Members that predict values and whose noise was not estimated have means and `epistemic` only; those that predict
     quantiles have `quantiles` `[batch, targets, levels]` at their own levels in place of `std`, and no noise to draw.
-    Members that diverged in training are left out of all but `members`.
+    Members that diverged in training are left out of all but `members`. What `tfe.calibrate` returns has the same
+    signatures; a conformal one has also:
+      set               also takes `key`, as `predict_set` does, and for groups `group`, int64 `[batch]`, their numbers
+                        in `model.names`: `set` `[batch, classes]` of bool
+      interval          `lower` and `upper` `[batch, targets]` of a regression
     """
-    if not (isinstance(model, keras.Model) and hasattr(model, "input_specs")):
+    if not (isinstance(model, keras.Model) and hasattr(model, "more_signatures")):
         raise ValueError(f"Expected a tfe.Ensemble. Received: {type(model)}")
     target = pathlib.Path(path)
     if target.exists() and not (target / "saved_model.pb").exists() and (not target.is_dir() or any(target.iterdir())):
@@ -46,14 +50,18 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     archive.track(model)
     key = tf.TensorSpec([], tf.int64, name="key")
     endpoints = _Endpoints(model)
-    archive.add_endpoint("serving_default", _named(endpoints.mixture, signature), input_signature=signature)
-    archive.add_endpoint("members", _named(endpoints.members, signature), input_signature=signature)
-    archive.add_endpoint("sample", _named(endpoints.sample, [*signature, key]), input_signature=[*signature, key])
-    archive.add_endpoint("uncertainty", _named(endpoints.uncertainty, signature), input_signature=signature)
+
+    def add(name: str, function: Any, *more: tf.TensorSpec) -> None:
+        archive.add_endpoint(name, _named(function, signature), input_signature=[*signature, *more])
+
+    add("serving_default", endpoints.mixture)
+    add("members", endpoints.members)
+    add("sample", endpoints.sample, key)
+    add("uncertainty", endpoints.uncertainty)
     if endpoints.has_distribution:
-        levels = tf.TensorSpec([None], tf.float32, name="levels")
-        given = [*signature, levels]
-        archive.add_endpoint("quantiles", _named(endpoints.quantiles, given), input_signature=given)
+        add("quantiles", endpoints.quantiles, tf.TensorSpec([None], tf.float32, name="levels"))
+    for name, function, more in model.more_signatures():
+        add(name, function, *more)
     with files.atomic_path(target) as temporary:
         archive.write_out(str(temporary), verbose=False)
     return target
@@ -151,8 +159,8 @@ def _input_signature(model: Any) -> list[tf.TensorSpec]:
 
 
 def _named(function: Any, signature: list[tf.TensorSpec]) -> Any:
-    """Returns `function` of the model's input structure as a function of flat tensors."""
-    names = [spec.name for spec in signature if spec.name not in ("key", "levels")]
+    """Returns `function` of the model's input structure, and of what else it takes, as a function of flat tensors."""
+    names = [spec.name for spec in signature]
 
     def flat(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tensors[: len(names)]

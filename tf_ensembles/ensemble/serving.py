@@ -179,6 +179,10 @@ class Served(keras.Model):
             )
         export.export_saved_model(self, filepath)
 
+    def more_signatures(self) -> list[tuple[str, Any, list[tf.TensorSpec]]]:
+        """Returns what a SavedModel offers besides the usual: name, function of inputs and more, specs of these."""
+        return []
+
     def as_mixture(self) -> Mixture:
         """Returns the ensemble as one model whose `predict` is its mixture's, for code that expects one prediction.
 

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from tf_ensembles.metrics.functions import mixture as mixture
     from tf_ensembles.metrics.functions import mutual_information as mutual_information
     from tf_ensembles.metrics.functions import uncertainty as uncertainty
+    from tf_ensembles.metrics.ranking import RiskCoverage as RiskCoverage
+    from tf_ensembles.metrics.ranking import aupr as aupr
+    from tf_ensembles.metrics.ranking import aurc as aurc
+    from tf_ensembles.metrics.ranking import auroc as auroc
+    from tf_ensembles.metrics.ranking import fpr_at as fpr_at
+    from tf_ensembles.metrics.ranking import risk_at_coverage as risk_at_coverage
+    from tf_ensembles.metrics.ranking import risk_coverage as risk_coverage
     from tf_ensembles.metrics.streaming import ECE as ECE
     from tf_ensembles.metrics.streaming import Accuracy as Accuracy
     from tf_ensembles.metrics.streaming import Aleatoric as Aleatoric
@@ -61,18 +68,25 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "MarginalNLL": "tf_ensembles.metrics.streaming",
         "MemberMetric": "tf_ensembles.metrics.streaming",
         "MutualInformation": "tf_ensembles.metrics.streaming",
+        "RiskCoverage": "tf_ensembles.metrics.ranking",
         "Uncertainty": "tf_ensembles.metrics.functions",
         "accuracy": "tf_ensembles.metrics.functions",
         "aleatoric": "tf_ensembles.metrics.functions",
+        "aupr": "tf_ensembles.metrics.ranking",
+        "aurc": "tf_ensembles.metrics.ranking",
+        "auroc": "tf_ensembles.metrics.ranking",
         "brier": "tf_ensembles.metrics.functions",
         "dyadic_nll": "tf_ensembles.metrics.functions",
         "ece": "tf_ensembles.metrics.functions",
         "entropy": "tf_ensembles.metrics.functions",
+        "fpr_at": "tf_ensembles.metrics.ranking",
         "joint_nll": "tf_ensembles.metrics.functions",
         "marginal_nll": "tf_ensembles.metrics.functions",
         "member_log_likelihood": "tf_ensembles.metrics.functions",
         "mixture": "tf_ensembles.metrics.functions",
         "mutual_information": "tf_ensembles.metrics.functions",
+        "risk_at_coverage": "tf_ensembles.metrics.ranking",
+        "risk_coverage": "tf_ensembles.metrics.ranking",
         "uncertainty": "tf_ensembles.metrics.functions",
         "CalibrationCurve": "tf_ensembles.regression.scores",
         "calibration_curve": "tf_ensembles.regression.scores",

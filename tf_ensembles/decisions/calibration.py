@@ -1,0 +1,366 @@
+"""Calibration: predictions that are as often right as they say, fitted on data that no member was trained on.
+
+Shapes: logits `[batch, members, classes]`, or `[batch, members, labels, 2]` where an example has several labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+
+from tf_ensembles.base import Array
+from tf_ensembles.decisions.wrapped import Wrapped
+from tf_ensembles.ensemble import outputs as outputs_lib
+from tf_ensembles.metrics import kinds, likelihood
+from tf_ensembles.metrics.kinds import Kind
+from tf_ensembles.regression import components, heads
+
+Method = Literal["temperature", "vector", "isotonic", "conformal"]
+Objective = Literal["marginal", "joint"]
+
+
+def calibrate(
+    model: Any,
+    x: Any,
+    y: ArrayLike,
+    method: Method = "temperature",
+    *,
+    per_member: bool = False,
+    objective: Objective = "marginal",
+    tau: int = 10,
+    batch_size: int | None = None,
+    **conformal: Any,
+) -> Wrapped:
+    """Returns the ensemble calibrated: a Keras model that predicts, saves, loads and exports as the ensemble does.
+
+    Args:
+        model: a trained `tfe.Ensemble`; `tfe.Ensemble.from_models([model])` of one Keras model; or a calibrated one.
+        x: inputs that no member was trained on, `[batch, ...]`.
+        y: their labels `[batch]`, one-hot rows, or `[batch, labels]`; targets `[batch, targets]` for a regression.
+        method: `"temperature"` divides members' logits by one number; for a regression it multiplies the standard
+            deviations of members' noise by one. `"vector"` has a factor and an offset per class. `"isotonic"`, for two
+            classes, maps the mixture's probability by a monotone function, and members' along with it.
+            `"conformal"` leaves predictions as they are and promises sets or intervals; see `tfe.Conformal` for
+            `level`, `score`, `by` and `groups`.
+        per_member: whether each member has a temperature of its own.
+        objective: `"marginal"` minimizes the mixture's NLL of single labels, `"joint"` that of `tau` labels together,
+            in random order.
+        tau: labels per joint prediction, for `objective="joint"`.
+        batch_size: examples per prediction.
+        **conformal: the options of `method="conformal"`.
+    """
+    for name, value, choices in (("method", method, Method), ("objective", objective, Objective)):
+        if value not in get_args(choices):
+            raise ValueError(f"Expected {name} in {list(get_args(choices))}. Received: {value!r}")
+    if method == "conformal":
+        from tf_ensembles.decisions.conformal import Conformal
+
+        return Conformal.fitted(model, x, y, batch_size=batch_size, **conformal)
+    if conformal:
+        raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")
+    likelihood.check_at_least("tau", tau, 1)
+    own = Wrapped(model)  # Checks that it is an ensemble.
+    kind = outputs_lib.require(own.kind, own._member_loss)
+    members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
+    healthy = np.flatnonzero(~model.diverged)
+    if own.head is not None:
+        if method != "temperature" or per_member:
+            raise ValueError(
+                "Expected method='temperature', one for all members, or 'conformal' for a regression. "
+                f"Received: method={method!r}, per_member={per_member}"
+            )
+        return _calibrate_noise(model, members[:, healthy], y, objective, tau)
+    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, members.shape[-1]))
+    logits, _ = kinds.read(members[:, healthy], kind)
+    labels = likelihood.check_labels(logits, labels)
+    if method == "isotonic":
+        return _calibrate_isotonic(model, logits, labels)
+    vector = method == "vector"
+    if vector and (per_member or kind.is_multilabel):
+        raise ValueError(
+            "Expected method='temperature' for temperatures per member or several labels per example. "
+            f"Received: method='vector', per_member={per_member}, kind {kind.value!r}"
+        )
+    rows, width = len(healthy) if per_member else 1, logits.shape[-1] if vector else 1
+    tensor, truth = tf.constant(logits, tf.float64), tf.constant(labels)
+
+    def loss(parameters: tf.Tensor) -> tf.Tensor:
+        factors, offsets = (
+            tf.exp(parameters[: rows * width]),
+            parameters[rows * width :] if vector else tf.zeros(1, tf.float64),
+        )
+        calibrated = scaled(tensor, tf.reshape(factors, [rows, width]), offsets)
+        return _nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
+
+    found = minimize(loss, np.zeros(rows * width + (width if vector else 0)))
+    calibrated = Calibrated(model, (model.num_members if per_member else 1, width), name="calibrated")
+    factors = np.ones(calibrated.factors.shape)
+    factors[healthy if per_member else slice(None)] = np.exp(found[: rows * width]).reshape(rows, width)
+    calibrated.factors.assign(factors)
+    if vector:
+        calibrated.offsets.assign(found[width:] - found[width:].mean())  # A shift of all classes says nothing.
+    return calibrated
+
+
+def scaled(logits: tf.Tensor, factors: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Returns `factor * logit + offset`.
+
+    Args:
+        logits: `[batch, members, classes]` or `[batch, members, labels, 2]`.
+        factors: `[members, classes]`, either of which may be 1.
+        offsets: `[classes]`, or `[1]`.
+    """
+    if len(logits.shape) == 4:
+        factors = factors[:, None]
+    return logits * factors[None] + offsets
+
+
+def _nll(log_likelihood: tf.Tensor, objective: Objective, tau: int) -> tf.Tensor:
+    """Returns the NLL of members' log-likelihoods `[batch, members]`, per label."""
+    if objective == "marginal":
+        return -tf.reduce_mean(likelihood.log_mean_exp_tensor(log_likelihood))
+    count = log_likelihood.shape[0] // tau
+    if not count:
+        raise ValueError(f"Expected at least tau={tau} examples. Received: {log_likelihood.shape[0]}")
+    order = np.random.default_rng(0).permutation(log_likelihood.shape[0])[: count * tau]
+    joint = tf.reduce_sum(tf.reshape(tf.gather(log_likelihood, order), [count, tau, -1]), axis=1)
+    return -tf.reduce_mean(likelihood.log_mean_exp_tensor(joint)) / tau
+
+
+def minimize(loss: Callable[[tf.Tensor], tf.Tensor], start: Array, steps: int = 200) -> Array:
+    """Returns where a smooth function of a few numbers is least, by BFGS with halved steps, in float64.
+
+    Args:
+        loss: of a float64 tensor `[parameters]`.
+        start: where to begin.
+        steps: at most so many.
+    """
+
+    @tf.function(reduce_retracing=True)
+    def both(parameters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            value = loss(parameters)
+        return value, tape.gradient(value, parameters)
+
+    point, inverse = np.asarray(start, np.float64), np.eye(len(start))
+    value, slope = (np.asarray(part) for part in both(tf.constant(point)))
+    for _ in range(steps):
+        direction = -inverse @ slope
+        if slope @ direction > -1e-14:
+            break
+        length = min(1.0, 2.0 / np.abs(direction).max())  # Logarithms of factors: e^2 at a time is enough.
+        for _ in range(40):
+            trial = point + length * direction
+            new_value, new_slope = (np.asarray(part) for part in both(tf.constant(trial)))
+            if np.isfinite(new_value) and new_value <= value + 1e-4 * length * (slope @ direction):
+                break
+            length /= 2
+        else:
+            break
+        step, change = trial - point, new_slope - slope
+        curvature = step @ change
+        if curvature > 1e-12:
+            project = np.eye(len(start)) - np.outer(step, change) / curvature
+            inverse = project @ inverse @ project.T + np.outer(step, step) / curvature
+        point, value, slope = trial, new_value, new_slope
+    return point
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class Calibrated(Wrapped):
+    """An ensemble whose members' logits are multiplied by `factors`, inverse temperatures, and shifted by `offsets`.
+
+    Its outputs are logits, also where the ensemble's are probabilities or one logit.
+
+    Args:
+        model: the ensemble.
+        shape: of the factors, `[members, classes]`, either of which may be 1.
+    """
+
+    def __init__(self, model: Any, shape: Any, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        self.factors = self.add_weight(shape=tuple(shape), initializer="ones", trainable=False, name="factors")
+        self.offsets = self.add_weight(shape=(shape[1],), initializer="zeros", trainable=False, name="offsets")
+
+    @property
+    def kind(self) -> Kind:
+        """What member outputs are: logits of the classes, or of the labels."""
+        of_model = self.model.kind
+        return Kind.MULTILABEL_LOGITS if of_model is not None and of_model.is_multilabel else Kind.LOGITS
+
+    @property
+    def temperature(self) -> Array:
+        """The temperatures, `[1]` or `[members]`; of a vector scaling, of each class `[1, classes]`."""
+        return 1.0 / np.asarray(self.factors).squeeze(1 if self.factors.shape[1] == 1 else ())
+
+    def transform(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns calibrated logits `[batch, members, classes]`, or `[batch, members, labels]`."""
+        logits = scaled(kinds.as_logits_tensor(outputs, self.model.kind), self.factors.value, self.offsets.value)
+        return logits if len(logits.shape) == 3 else logits[..., 1] - logits[..., 0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the architecture of the ensemble and the shape of the factors."""
+        return {**super().get_config(), "shape": list(self.factors.shape)}
+
+
+# Two classes.
+
+
+def _calibrate_isotonic(model: Any, logits: Array, labels: Array) -> IsotonicCalibrated:
+    if logits.ndim != 3 or logits.shape[-1] != 2:
+        raise ValueError(f"Expected two classes for method='isotonic'. Received: logits of shape {logits.shape}")
+    probability = likelihood.mixture_probabilities(logits)[:, 1]
+    points, values = isotonic(probability, labels.astype(np.float64))
+    # Nothing is impossible after so many examples.
+    values = np.clip(values, 1.0 / (len(labels) + 2), 1.0 - 1.0 / (len(labels) + 2))
+    calibrated = IsotonicCalibrated(model, len(points), name="calibrated")
+    calibrated.points.assign(points)
+    calibrated.values.assign(values)
+    return calibrated
+
+
+def isotonic(x: Array, y: Array) -> tuple[Array, Array]:
+    """Returns the monotone function nearest to (x, y), in squares, as corners `[corners]` of a piecewise linear one.
+
+    Pool-adjacent-violators: neighbors that are out of order share their mean. Each pool gives the corners at its ends.
+    """
+    order = np.argsort(x, kind="stable")
+    places, first, counts = np.unique(x[order], return_index=True, return_counts=True)
+    pools: list[list[float]] = []  # [mean, weight, number of places]
+    for total, weight in zip(np.add.reduceat(y[order], first), counts, strict=True):
+        pools.append([total / weight, float(weight), 1])
+        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
+            mean, size, number = pools.pop()
+            before = pools[-1]
+            before[0] = (before[0] * before[1] + mean * size) / (before[1] + size)
+            before[1] += size
+            before[2] += number
+    ends = np.cumsum([int(pool[2]) for pool in pools])
+    corners = np.stack([np.concatenate([[0], ends[:-1]]), ends - 1], axis=1)
+    values = np.repeat([pool[0] for pool in pools], 2)
+    chosen = corners.reshape(-1)
+    kept = np.concatenate([[True], np.diff(chosen) > 0])  # a pool of one place has one corner
+    return places[chosen[kept]], values[kept]
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class IsotonicCalibrated(Wrapped):
+    """An ensemble of two classes whose mixture's probability is mapped by a monotone function.
+
+    Members follow: where the mixture's probability p goes down to g, those of members are multiplied by `g / p`; where
+    it goes up, those of the other class by `(1 - g) / (1 - p)`. So their mean is g, and they keep their order.
+
+    Args:
+        model: the ensemble.
+        corners: how many corners the function has.
+    """
+
+    def __init__(self, model: Any, corners: int, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        weights = [self.add_weight(shape=(corners,), trainable=False, name=name) for name in ("points", "values")]
+        self.points, self.values = weights
+
+    @property
+    def kind(self) -> Kind:
+        """What member outputs are: probabilities of both classes."""
+        return Kind.PROBABILITIES
+
+    def transform(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns calibrated probabilities `[batch, members, 2]`."""
+        members = tf.nn.softmax(kinds.as_logits_tensor(outputs, self.model.kind))[..., 1]
+        healthy = self._healthy()
+        mixture = tf.reduce_mean(outputs_lib.of_members(members, healthy), axis=1, keepdims=True)
+        goal = _interpolate(mixture, self.points.value, self.values.value)
+        down = members * tf.math.divide_no_nan(goal, mixture)
+        up = 1.0 - (1.0 - members) * tf.math.divide_no_nan(1.0 - goal, 1.0 - mixture)
+        mapped = tf.where(goal <= mixture, down, up)
+        return tf.stack([1.0 - mapped, mapped], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the architecture of the ensemble and the number of corners."""
+        return {**super().get_config(), "corners": int(self.points.shape[0])}
+
+
+def _interpolate(x: tf.Tensor, points: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns the piecewise linear function through (points, values) at x, constant beyond its ends."""
+    count = points.shape[0]
+    place = tf.searchsorted(points, tf.reshape(x, [-1]), side="right")
+    right = tf.clip_by_value(place, 0, count - 1)
+    left = tf.clip_by_value(place - 1, 0, count - 1)
+    low, high = tf.gather(points, left), tf.gather(points, right)
+    share = tf.clip_by_value(tf.math.divide_no_nan(tf.reshape(x, [-1]) - low, high - low), 0.0, 1.0)
+    found = tf.gather(values, left) * (1.0 - share) + tf.gather(values, right) * share
+    return tf.reshape(found, tf.shape(x))
+
+
+# Regression.
+
+
+def _calibrate_noise(model: Any, members: Array, y: Any, objective: Objective, tau: int) -> CalibratedNoise:
+    parts = model.head.components(tf.constant(members, tf.float64))
+    targets = tf.reshape(tf.constant(np.asarray(y), tf.float64), [len(members), -1])
+    if targets.shape[1] != parts.loc.shape[-1] or not np.isfinite(np.asarray(targets)).all():
+        raise ValueError(
+            f"Expected finite targets [{len(members)}, {parts.loc.shape[-1]}]. Received: shape {np.shape(y)}"
+        )
+
+    def loss(parameters: tf.Tensor) -> tf.Tensor:
+        wider = parts._replace(scale=parts.scale * tf.exp(parameters))
+        return _nll(components.log_likelihood(wider, targets), objective, tau)
+
+    calibrated = CalibratedNoise(model, name="calibrated")
+    calibrated.factor.assign(np.exp(minimize(loss, np.zeros(1)))[0])
+    return calibrated
+
+
+@dataclasses.dataclass(frozen=True)
+class Widened(heads.Head):
+    """Reads outputs as another head does, with standard deviations multiplied by a factor."""
+
+    base: heads.Head
+    factor: float
+
+    @property
+    def kind(self) -> Kind:
+        """That of the base."""
+        return self.base.kind
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Those of the base."""
+        return self.base.blocks
+
+    @property
+    def columns(self) -> str:
+        """Those of the base."""
+        return self.base.columns
+
+    def components(self, outputs: tf.Tensor) -> components.Components:
+        """Returns the distribution of each member, wider or narrower."""
+        found = self.base.components(outputs)
+        return found._replace(scale=found.scale * tf.constant(self.factor, found.scale.dtype))
+
+    def means(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the means of the base."""
+        return self.base.means(outputs)
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class CalibratedNoise(Wrapped):
+    """A regression ensemble whose members' standard deviations are multiplied by `factor`."""
+
+    def __init__(self, model: Any, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        self.factor = self.add_weight(shape=(), initializer="ones", trainable=False, name="factor")
+
+    @property
+    def head(self) -> Any:
+        """How outputs are read: as the ensemble's, with wider or narrower noise."""
+        return Widened(self.model.head, float(self.factor))
