@@ -60,6 +60,7 @@ class LinearModels(tf.Module):
       sizes: of everything.
       loss: of the agent, for noise variances that are known; its regularizer and scales are used in any case.
       estimated: None for known noise; "arm" estimates a variance per arm, "pooled" one for all.
+      in_units: whether the scale of the prior is in standard deviations of all rewards so far, which needs estimates.
       discount: what of older data is kept at each call of `learn`, 1 for all.
       seed: of the members' anchors and their perturbations of rewards.
       first: the number of the first problem.
@@ -70,6 +71,7 @@ class LinearModels(tf.Module):
         sizes: Sizes,
         loss: Loss,
         estimated: str | None = None,
+        in_units: bool = False,
         discount: float = 1.0,
         seed: int = 0,
         first: int = 0,
@@ -96,6 +98,10 @@ class LinearModels(tf.Module):
             self.count, self.square, self.total = (_zeros([total], name) for name in ("count", "square", "total"))
             self.variance = tf.Variable(tf.ones([total], DTYPE), trainable=False, name="variance")
             self._due = _zeros([], "due")  # the number of data at which the noise is estimated again
+        # The variance of rewards that the prior's is a multiple of, [J].
+        self.unit: Any = None
+        if in_units:
+            self.unit = tf.Variable(tf.ones([sizes.num_problems], DTYPE), trainable=False, name="unit")
         self.root: Any = None
         self._rows: Any = None
         if sizes.num_problems == 1 and dim > DIRECT_DIM:
@@ -195,7 +201,7 @@ class LinearModels(tf.Module):
         tf.cond(anew, refresh, rank_one)
 
     def refresh(self) -> None:
-        """Makes the root from the sums, where one is kept, and estimates the noise, where it is not known."""
+        """Estimates the noise once more, where it is not known, and makes the root from the sums, where one is kept."""
         if self.estimated is not None:
             self._estimate()
             self._due.assign(_GROWTH * tf.reduce_sum(self.count))
@@ -231,6 +237,8 @@ class LinearModels(tf.Module):
             if self.estimated == "arm":
                 pooled = (PRIOR_WEIGHT * pooled + rest) / (PRIOR_WEIGHT + count)
             floor = 1e-12 * guess
+            if self.unit is not None:
+                self.unit.assign(guess[:, 0])
             self.variance.assign(tf.reshape(tf.maximum(pooled, floor) * tf.ones(shape, DTYPE), [-1]))
 
     # What has been learned; models are `[J * K, ...]`.
@@ -238,14 +246,16 @@ class LinearModels(tf.Module):
     def precision(self) -> Tensor:
         """Returns A of each model, `[J * K, D, D]`."""
         data = self._by_model(self.gram.read_value())
-        return data + self._loss.regularizer * tf.eye(self.sizes.dim, dtype=DTYPE)
+        return data + self._regularizer()[:, tf.newaxis, tf.newaxis] * tf.eye(self.sizes.dim, dtype=DTYPE)
 
     def targets(self) -> Tensor:
         """Returns the right-hand sides: `[J * K, D]`, or the members' own, `[J * K, M, D]`."""
         data = self._targets()
         if self.anchors is None:
             return data
-        own = self._loss.regularizer * self.anchors
+        # Anchors have the prior's scale, in the same units.
+        scale = 1.0 if self.unit is None else tf.repeat(tf.sqrt(self.unit), self.sizes.num_models)
+        own = (self._regularizer() * scale)[:, tf.newaxis, tf.newaxis] * self.anchors
         if self.perturbation is not None:
             own += self._by_model(self.perturbation.read_value(), deviation=True)
         return data[:, tf.newaxis] + own
@@ -269,8 +279,12 @@ class LinearModels(tf.Module):
         """Returns `R` `[J * K, D, D]` such that a member of the infinite ensemble is the mean plus `R z`."""
         if self._loss.spread is Spread.PRECISION:
             return roots
-        deviation = self._loss.regularizer * self._loss.anchor_scale
-        return deviation * tf.matmul(roots, roots, transpose_b=True)
+        return self.anchor_deviation()[:, tf.newaxis, tf.newaxis] * tf.matmul(roots, roots, transpose_b=True)
+
+    def anchor_deviation(self) -> Tensor:
+        """Returns `lambda * s0_hat` of each model, `[J * K]`."""
+        deviation = self._regularizer() * self._loss.anchor_scale
+        return deviation if self.unit is None else deviation * tf.repeat(tf.sqrt(self.unit), self.sizes.num_models)
 
     def sample(self, normals: Tensor) -> Tensor:
         """Draws a member of the infinite ensemble per row: theta `[rows, K, D]` from N(0, I) draws of that shape.
@@ -290,7 +304,8 @@ class LinearModels(tf.Module):
 
         if self._loss.spread is Spread.PRECISION:
             return mean + times(z, False)
-        return mean + self._loss.regularizer * self._loss.anchor_scale * times(times(z, True), False)
+        deviation = tf.reshape(self.anchor_deviation(), [*shape[:2], 1])
+        return mean + deviation * times(times(z, True), False)
 
     def noise_variance(self) -> Tensor:
         """Returns the variances that are used, `[problems, actions]`."""
@@ -311,6 +326,11 @@ class LinearModels(tf.Module):
     def _cell(self, rows: Rewards) -> Tensor:
         by_action = self._num_cells > 1
         return rows.problem * self._num_cells + (rows.action if by_action else tf.zeros_like(rows.action))
+
+    def _regularizer(self) -> Tensor:
+        """Returns lambda of each model, `[J * K]`."""
+        plain = tf.fill([self.sizes.num_problems * self.sizes.num_models], tf.constant(self._loss.regularizer, DTYPE))
+        return plain if self.unit is None else plain / tf.repeat(self.unit, self.sizes.num_models)
 
     def _targets(self) -> Tensor:
         return self._by_model(self.target.read_value())

@@ -72,7 +72,8 @@ class EnsembleThompsonAgent(ThompsonAgent):
         action_spec: of the environment: a scalar integer from 0.
         agent_name: "ensemble-n", "ensemble-p", "ensemble-p-weighted" or "ensemble-bp".
         noise_variance: sigma^2 of the rewards: a number, `[actions]` or `[problems, actions]`; None to estimate it.
-        prior_scale: s0, the scale of the prior of theta*.
+        prior_scale: s0, the scale of the prior of theta*. None: the standard deviation of all rewards so far, for
+            rewards whose unit is not known; noise has to be estimated then.
         num_problems: 1: all rows of a batch are decisions of one problem. J: row j belongs to problem j.
         num_members: None for the infinite ensemble, or M.
         parameters: tuned parameters; None for Table 2's.
@@ -95,7 +96,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
         action_spec: Any,
         agent_name: str = "ensemble-bp",
         noise_variance: Any = 1.0,
-        prior_scale: float = 1.0,
+        prior_scale: float | None = 1.0,
         num_problems: int = 1,
         num_members: int | None = None,
         parameters: AgentParameters | None = None,
@@ -115,8 +116,12 @@ class EnsembleThompsonAgent(ThompsonAgent):
         num_actions = observations.check_action_spec(action_spec)
         splitter, spec = observation_and_action_constraint_splitter, time_step_spec.observation
         self.design = features.make_design(spec if splitter is None else splitter(spec)[0], num_actions, form)
+        if prior_scale is None and noise_variance is not None:
+            raise ValueError("Expected noise_variance=None where prior_scale is None. Received: a noise_variance")
         table = np.ones([num_problems, num_actions]) if noise_variance is None else noise_variance
-        loss = thompson.make_loss(agent_name, _as_table(table, num_problems, num_actions), prior_scale, parameters)
+        loss = thompson.make_loss(
+            agent_name, _as_table(table, num_problems, num_actions), prior_scale or 1.0, parameters
+        )
         estimated = None
         if noise_variance is None:
             if parameters is not None and parameters.noise_variance is not None:
@@ -127,7 +132,9 @@ class EnsembleThompsonAgent(ThompsonAgent):
             estimated = "arm" if weighs else "pooled"
         self.agent_name, self.num_problems, self.num_members = agent_name, num_problems, num_members
         sizes = linear_models.Sizes(num_problems, num_actions, self.design.num_models, self.design.dim, num_members)
-        self.models = linear_models.LinearModels(sizes, loss, estimated, discount, seed, first_problem)
+        self.models = linear_models.LinearModels(
+            sizes, loss, estimated, prior_scale is None, discount, seed, first_problem
+        )
         options = policy_lib.Options(seed, first_problem, choice, ucb_width, emit_propensity, splitter)
         self._loss_of_agent = loss
         policy = LinearThompsonPolicy(time_step_spec, action_spec, self.models, self.design, loss, options)
@@ -155,6 +162,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
                 f"{self.agent_name}, {members} members, choice by {self.policy.options.choice}",
                 self.design.describe(),
                 f"noise: {noise[self.models.estimated]}",
+                f"scale of the prior: {'known' if self.models.unit is None else 'that of the rewards'}",
             ]
         )
 

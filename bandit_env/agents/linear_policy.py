@@ -68,9 +68,8 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
     def _draw_fast(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         """Many problems of few features: the rollout's own operations, compiled over all problems."""
         last = tf.transpose(tf.cast(features, DTYPE), [1, 2, 0])
-        deviation = self._loss.regularizer * self._loss.anchor_scale
-        members = self.models.sizes.num_members
-        sums = self.models.fast_sums()
+        sums, members = self.models.fast_sums(), self.models.sizes.num_members
+        deviation = self.models.anchor_deviation()
         return tf.transpose(thompson.choose(sums, last, step, rows, key, self._loss.spread, deviation, members))
 
     def _picked(self, member: Tensor) -> Tensor:
@@ -100,7 +99,7 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         return tf.einsum("bnd,bmd->bmn", x, theta[:, 0])
 
     def _normal(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns an infinite ensemble's mean `[batch, actions]` and a factor of its covariance `[batch, actions, dim]`."""
+        """Returns the mean `[batch, actions]` and a factor of the covariance `[batch, actions, dim]`: infinite ones."""
         sizes = self.models.sizes
         roots = self.models.roots()
         shape = [sizes.num_problems, sizes.num_models, sizes.dim]

@@ -114,6 +114,7 @@ class NeuralThompsonAgent(ThompsonAgent):
             seed, 0, choice, ucb_width, emit_propensity, observation_and_action_constraint_splitter
         )
         super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, options))
+        ensemble._make_update()  # The optimizer's variables exist before a checkpoint is restored.
         if ensemble._auto_jit:  # XLA would compile anew for each size of batch.
             ensemble.jit_compile = False
 

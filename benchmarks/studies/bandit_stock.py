@@ -1,8 +1,8 @@
 """Regret of linear agents on TF-Agents' own environments: stock LinTS and LinUCB, and ours.
 
-Usage: `python -m benchmarks.studies.bandit_stock`. Every agent has its defaults but for the unit of rewards: LinTS
-and LinUCB take a noise of 1, as ours do where it says so; "estimated" ones are told nothing. On drifting rewards all
-forget alike. A decision's regret is known, because the environments' mean rewards are.
+Usage: `python -m benchmarks.studies.bandit_stock`. LinTS and LinUCB have their defaults, which take a noise and a prior
+of variance 1; ours are told neither and estimate both. On drifting rewards all forget alike. A decision's regret is
+known, because the environments' mean rewards are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tf_ensembles import extras, files
 
 TASKS = ("stationary", "uneven noise", "per arm", "per arm, additive", "digits", "wheel", "piecewise")
-AGENTS = ("LinTS", "LinUCB", "ensemble-p, noise 1", "ensemble-bp, noise 1", "ensemble-p", "ensemble-bp")
+AGENTS = ("LinTS", "LinUCB", "ensemble-p", "ensemble-bp")
 STEPS, BATCH = 60, 8
 DISCOUNT = 0.9  # of what was learned before, at each step, where rewards drift
 
@@ -50,8 +50,7 @@ def make_agent(name: str, task: str, env: Any, seed: int) -> Any:
     if name in ("LinTS", "LinUCB"):
         make = baselines.make_lin_ts if name == "LinTS" else baselines.make_lin_ucb
         return make(*specs, seed, gamma=discount)
-    kind, _, told = name.partition(", ")
-    return EnsembleThompsonAgent(*specs, kind, 1.0 if told else None, seed=seed, discount=discount)
+    return EnsembleThompsonAgent(*specs, name, None, prior_scale=None, seed=seed, discount=discount)
 
 
 def measure(task: str, agent: str, seed: int) -> float:
