@@ -144,6 +144,12 @@ def _notes(weight: Array, propensity: Array) -> list[str]:
     return notes
 
 
+def check_propensities(propensity: Array) -> None:
+    """Raises for propensities that are no probabilities of something that happened."""
+    if not (np.min(propensity) > 0.0 and np.max(propensity) <= 1.0 + 1e-6):
+        raise ValueError(f"Expected propensities in (0, 1]. Received: {np.min(propensity):g} to {np.max(propensity):g}")
+
+
 def _checked(
     action: ArrayLike, reward: ArrayLike, propensity: ArrayLike, probabilities: ArrayLike
 ) -> tuple[Array, Array, Array, Array]:
@@ -162,8 +168,7 @@ def _checked(
         if array.shape != (count,) or not np.isfinite(array).all():
             raise ValueError(f"Expected {count} finite {name}. Received: shape {array.shape}, or NaN among them")
         arrays.append(array)
-    if arrays[1].min() <= 0.0 or arrays[1].max() > 1.0 + 1e-6:
-        raise ValueError(f"Expected propensities in (0, 1]. Received: {arrays[1].min():g} to {arrays[1].max():g}")
+    check_propensities(arrays[1])
     off = np.abs(policy.sum(axis=1) - 1.0).max() if np.isfinite(policy).all() else math.inf
     if off > 1e-4 or policy.min() < -1e-9:
         raise ValueError(f"Expected rows of probabilities that add up to 1. Received: one that is off by {off:g}")

@@ -35,6 +35,7 @@ class Log:
             raise ValueError("Expected finite features. Received: NaN or infinite ones in the log")
         if not np.isfinite(self.reward).all():
             raise ValueError("Expected finite rewards. Received: NaN or infinite ones in the log")
+        off_policy.check_propensities(self.propensity)
 
     def __len__(self) -> int:
         return len(self.action)
