@@ -108,16 +108,24 @@ class LinearModels(tf.Module):
             start = tf.eye(dim, batch_shape=[sizes.num_models], dtype=DTYPE) / np.sqrt(loss.regularizer)
             self.root = tf.Variable(start, trainable=False, name="root")
             self._rows = _zeros([], "rows")  # since the root was made from the sums
-        # One graph for all sizes of batches.
-        self._learn_any = tf.function(self._learn, autograph=False, input_signature=[_row_specs(dim)])
+        # One graph for all sizes of batches, and a compiled one for a step of all of many problems.
+        signature = [_row_specs(dim), tf.TensorSpec([None, None], DTYPE)]
+        self._learn_any = tf.function(self._learn, autograph=False, input_signature=signature)
+        self._learn_all = tf.function(self._learn, autograph=False, jit_compile=True)
 
     # Learning.
 
     def learn(self, rows: Rewards) -> None:
         """Adds rewards to the sums."""
-        self._learn_any(rows)
+        noise = tf.zeros([1, 1], DTYPE)
+        if self.perturbation is not None:  # Not compiled, so that a reward's is the same to the bit in any batch.
+            drawn = steps.member_normals(self._noise_key, rows.id + self._first, self.sizes.num_members)
+            noise = tf.cast(tf.transpose(drawn), DTYPE)
+        whole = 1 < self.sizes.num_problems == rows.reward.shape[0]
+        (self._learn_all if whole else self._learn_any)(rows, noise)
 
-    def _learn(self, rows: Rewards) -> None:
+    def _learn(self, rows: Rewards, noise: Tensor) -> None:
+        """Adds rewards; noise has the members' unit perturbations of them, `[R, M]`."""
         place = tf.stack([rows.problem, rows.action], axis=1)
         cell = self._cell(rows)
         known = self.estimated is None
@@ -129,12 +137,8 @@ class LinearModels(tf.Module):
                         variable.assign(self._discount * variable)
         self._add_cells(rows.features, rows.reward, weight, cell)
         if self.perturbation is not None:
-            noise = tf.transpose(
-                steps.member_normals(self._noise_key, rows.id + self._first, self.sizes.num_members)
-            )  # [R, M]
             scale = weight * tf.gather_nd(self._target_noise, place) if known else weight
-            drawn = scale[:, tf.newaxis] * tf.cast(noise, DTYPE)
-            parts = drawn[:, :, tf.newaxis] * rows.features[:, tf.newaxis]
+            parts = (scale[:, tf.newaxis] * noise)[:, :, tf.newaxis] * rows.features[:, tf.newaxis]
             self.perturbation.assign_add(tf.math.unsorted_segment_sum(parts, cell, self.target.shape[0]))
         if not known:
             self._count(rows, weight, cell)

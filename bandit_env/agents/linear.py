@@ -168,12 +168,14 @@ class EnsembleThompsonAgent(ThompsonAgent):
 
     def observe(self, trajectory: Any) -> Any:
         """Learns from one step of the driver: for use as an observer where rewards come at once."""
-        self._learn(experience_lib.from_trajectory(trajectory))
+        self._learn(self._rows(experience_lib.from_trajectory(trajectory)))
         return trajectory
 
     def _train(self, experience: Any, weights: Any = None) -> Any:  # The base class calls it by this name.
-        rows = self._learn(experience_lib.from_training(experience, weights))
-        return self._squared(rows)
+        rows = self._rows(experience_lib.from_training(experience, weights))
+        loss = self._squared(rows)  # before the update, as TF-Agents has it
+        self._learn(rows)
+        return loss
 
     def _loss(self, experience: Any, weights: Any = None, training: bool = False) -> Any:
         return self._squared(self._rows(experience_lib.from_training(experience, weights)))
@@ -187,11 +189,10 @@ class EnsembleThompsonAgent(ThompsonAgent):
         total = tf.maximum(tf.reduce_sum(rows.keep), 1e-300)
         return tf_agent.LossInfo(tf.cast(tf.reduce_sum(rows.keep * error) / total, tf.float32), ())
 
-    def _learn(self, rows: experience_lib.Rows) -> linear_models.Rewards:
-        made = self._rows(rows)
-        self.models.learn(made)
-        self.train_step_counter.assign_add(1)
-        return made
+    def _learn(self, rows: linear_models.Rewards) -> None:
+        self.models.learn(rows)
+        with tf.control_dependencies([rows.reward]):
+            self.train_step_counter.assign_add(1)
 
     def _rows(self, rows: experience_lib.Rows) -> linear_models.Rewards:
         rows = experience_lib.checked(rows, self.design.width, self.policy.num_actions, self.num_problems)

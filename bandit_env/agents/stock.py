@@ -20,6 +20,7 @@ from tf_agents.bandits.environments import (
     wheel_py_environment,
 )
 from tf_agents.environments import tf_py_environment
+from tf_agents.trajectories import trajectory
 
 from bandit_env.agents import tasks
 from bandit_env.agents.observations import GLOBAL, PER_ARM
@@ -133,21 +134,20 @@ def run(task: Task, agent: Any, num_steps: int) -> Array:
 
     Works with any TF-Agents bandit agent.
     """
-    act, train = tf.function(agent.collect_policy.action), tf.function(agent.train)
+    act, train = (tf.function(part, autograph=False) for part in (agent.collect_policy.action, agent.train))
     step, regret = task.env.reset(), []
     for _ in range(num_steps):
         means = task.mean_rewards(step.observation)
         taken = act(step)
         regret.append(np.mean(means.max(1) - np.take_along_axis(means, taken.action.numpy()[:, None], 1)[:, 0]))
         after = task.env.step(taken.action)
-        train(tf.nest.map_structure(lambda part: part[:, tf.newaxis], _experience(step, taken, after)))
+        train(tf.nest.map_structure(lambda part: part[:, tf.newaxis], experience(step, taken, after)))
         step = task.env.reset()
     return np.array(regret)
 
 
-def _experience(step: Any, taken: Any, after: Any) -> Any:
-    from tf_agents.trajectories import trajectory
-
+def experience(step: Any, taken: Any, after: Any) -> Any:
+    """Returns a decision with its reward, `[batch, ...]`, without the features of arms not taken."""
     observation = step.observation
     if isinstance(observation, dict):
         observation = {key: value for key, value in observation.items() if key != PER_ARM}

@@ -8,6 +8,7 @@ known, because the environments' mean rewards are.
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 from typing import Any
 
@@ -62,7 +63,7 @@ def measure(task: str, agent: str, seed: int) -> float:
 
 
 def main() -> None:
-    """Measures, writes the table as it grows, and prints means with their intervals."""
+    """Measures what the table does not have yet, and prints means with their intervals."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
@@ -72,13 +73,13 @@ def main() -> None:
 
     from benchmarks import stats
 
-    rows = []
-    for seed in range(args.seeds):
-        for task in args.tasks:
-            rows += [
-                {"task": task, "agent": name, "seed": seed, "regret": measure(task, name, seed)} for name in AGENTS
-            ]
-        args.output.parent.mkdir(parents=True, exist_ok=True)
+    rows = pd.read_csv(args.output).to_dict("records") if args.output.exists() else []
+    done = {(row["task"], row["agent"], row["seed"]) for row in rows}
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    for seed, task, name in itertools.product(range(args.seeds), args.tasks, AGENTS):
+        if (task, name, seed) in done:
+            continue
+        rows.append({"task": task, "agent": name, "seed": seed, "regret": measure(task, name, seed)})
         with files.atomic_path(args.output) as temporary:
             pd.DataFrame(rows).to_csv(temporary, index=False, float_format="%.5g")
     table = pd.DataFrame(rows).assign(setting="")
