@@ -26,7 +26,7 @@ from tf_ensembles.linear.inputs import DTYPE, Tensor
 DIRECT_DIM = 16
 MIN_ROWS = 256  # rewards between two factorizations at least
 FEW_ROWS = 16  # up to this many, sums of cells are scattered row by row
-PRIOR_WEIGHT = 4.0  # observations that the pooled variance counts for in the variance of an arm
+PRIOR_WEIGHT = 4.0  # observations that all arms together count for in the variance of one
 _ROUNDS = 2  # of the noise's estimator
 _GROWTH = 1.05  # of the number of data between two estimates, where they are dear
 
@@ -59,7 +59,8 @@ class LinearModels(tf.Module):
     Args:
       sizes: of everything.
       loss: of the agent, for noise variances that are known; its regularizer and scales are used in any case.
-      estimated: None for known noise; "arm" estimates a variance per arm, "pooled" one for all.
+      estimated: None for known noise; "arm" estimates a variance per arm, "mean" the mean over arms, "pooled" one over
+        all data.
       in_units: whether the scale of the prior is in standard deviations of all rewards so far, which needs estimates.
       discount: what of older data is kept at each call of `learn`, 1 for all.
       seed: of the members' anchors and their perturbations of rewards.
@@ -79,7 +80,7 @@ class LinearModels(tf.Module):
         super().__init__(name="linear_models")
         self.sizes, self._loss, self._discount, self._first = sizes, loss, discount, first
         self.estimated = estimated
-        self._per_model = sizes.num_actions if estimated == "arm" and sizes.num_models == 1 else 1
+        self._per_model = sizes.num_actions if estimated in ("arm", "mean") and sizes.num_models == 1 else 1
         self._num_cells = sizes.num_models * self._per_model
         total, dim, members = sizes.num_problems * self._num_cells, sizes.dim, sizes.num_members
         self._bootstrap = members is not None and loss.spread is Spread.PRECISION
@@ -214,36 +215,37 @@ class LinearModels(tf.Module):
             self._rows.assign(0.0)
 
     def _estimate(self) -> None:
-        """A step of variational Bayes for the noise: the squared residuals that are expected under the distribution.
+        """Estimates the noise from squared residuals, arm by arm, and writes it to `variance`.
 
-        `E sum (y - theta . x)^2 = sum y^2 - 2 theta . c + theta' S theta + tr(A^-1 S)` with `S = sum x x'` and
-        `c = sum y x` of an arm. Pooled over arms, with the variance of all rewards as one observation; then by arm,
-        with the pooled variance as `PRIOR_WEIGHT` observations.
+        Of an arm's n data, the fit used up `h = tr(A^-1 S) / v`, with `S = sum x x'` and `v` the variance so far. Its
+        variance is `(a p + sum of squared residuals) / (a + n - h)` with `a = PRIOR_WEIGHT`. What an arm without data
+        is given is `p`: the mean over arms, each counted as `(n - h) / (a + n - h)` of one, and as one arm more the
+        variance of rewards within and between arms. So an arm that is hardly known is not taken to be as quiet as the
+        one that most data come from.
         """
+        shape = [self.sizes.num_problems, self._num_cells]
+        count, square, total = (tf.reshape(part, shape) for part in (self.count, self.square, self.total))
+        guess = _spread_of_rewards(count, square, total)
+        if self.unit is not None:
+            self.unit.assign(guess[:, 0])
         for _ in range(_ROUNDS):
             root = _root(self.precision())
             mean = self._solve(root, self._targets()[..., tf.newaxis])[..., 0]
             covariance = tf.matmul(root, root, transpose_b=True)
             if self._per_model > 1:
                 mean, covariance = (tf.repeat(part, self._per_model, axis=0) for part in (mean, covariance))
-            second = covariance + mean[:, :, tf.newaxis] * mean[:, tf.newaxis]
-            cross = tf.reduce_sum(mean * self.target, axis=1)
-            rest = self.square - 2.0 * cross + tf.reduce_sum(second * self.gram, axis=[1, 2])
-            shape = [self.sizes.num_problems, self._num_cells]
-            rest, count, square, total = (
-                tf.reshape(part, shape) for part in (tf.maximum(rest, 0.0), self.count, self.square, self.total)
-            )
-            sums = [tf.reduce_sum(part, axis=1, keepdims=True) for part in (rest, count, square, total)]
-            number = tf.maximum(sums[1], 1.0)
-            guess = sums[2] / number - tf.square(sums[3] / number)
-            guess = tf.where(guess > 0.0, guess, tf.ones_like(guess))  # One reward, or equal ones, say nothing.
-            pooled = (guess + sums[0]) / (1.0 + sums[1])
-            if self.estimated == "arm":
-                pooled = (PRIOR_WEIGHT * pooled + rest) / (PRIOR_WEIGHT + count)
-            floor = 1e-12 * guess
-            if self.unit is not None:
-                self.unit.assign(guess[:, 0])
-            self.variance.assign(tf.reshape(tf.maximum(pooled, floor) * tf.ones(shape, DTYPE), [-1]))
+            fitted = tf.reduce_sum(mean * (tf.linalg.matvec(self.gram, mean) - 2.0 * self.target), axis=1)
+            rest = tf.maximum(square + tf.reshape(fitted, shape), 0.0)
+            used = tf.reshape(tf.reduce_sum(covariance * self.gram, axis=[1, 2]) / self.variance, shape)
+            free = tf.maximum(count - used, 0.0)
+            if self.estimated == "pooled":
+                found = (guess + _sum(rest)) / (1.0 + _sum(free))
+            else:
+                own, known = rest / (PRIOR_WEIGHT + free), free / (PRIOR_WEIGHT + free)
+                found = (guess + _sum(own)) / (1.0 + _sum(known))
+                if self.estimated == "arm":
+                    found = (PRIOR_WEIGHT * found + rest) / (PRIOR_WEIGHT + free)
+            self.variance.assign(tf.reshape(tf.maximum(found, 1e-12 * guess) * tf.ones(shape, DTYPE), [-1]))
 
     # What has been learned; models are `[J * K, ...]`.
 
@@ -370,6 +372,20 @@ def potter(root: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     grown = weight * tf.reduce_sum(tf.square(factor))
     gain = weight / ((1.0 + grown) * (1.0 + tf.math.rsqrt(1.0 + grown)))
     return root - gain * tf.linalg.matvec(root, factor)[:, tf.newaxis] * factor[tf.newaxis]
+
+
+def _spread_of_rewards(count: Tensor, square: Tensor, total: Tensor) -> Tensor:
+    """Returns the variance of rewards within and between arms, each arm counted once, `[J, 1]` from `[J, C]`."""
+    seen = tf.cast(count > 0.0, DTYPE)
+    number, arms = tf.maximum(count, 1e-300), tf.maximum(_sum(seen), 1.0)
+    squares, mean = _sum(seen * square / number) / arms, _sum(seen * total / number) / arms
+    # Few rewards may be close by chance.
+    guess = squares - tf.square(mean) + squares / tf.maximum(_sum(count), 1.0)
+    return tf.where(guess > 0.0, guess, tf.ones_like(guess))
+
+
+def _sum(values: Tensor) -> Tensor:
+    return tf.reduce_sum(values, axis=1, keepdims=True)
 
 
 def _root(precision: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ from bandit_env.thompson import AgentParameters
 from tf_ensembles.linear.agents import LinearAgent
 from tf_ensembles.linear.inputs import Tensor
 
+# Up to this many numbers, about 160 MB, sums are kept arm by arm to estimate the noise of each.
+_MOST_NUMBERS = 20_000_000
+
 
 class ThompsonAgent(tf_agent.TFAgent):
     """What all ensembles share as agents: one policy to act and to collect, and data with the ids of its decisions."""
@@ -61,9 +64,10 @@ class EnsembleThompsonAgent(ThompsonAgent):
     in any order, in batches of any size, in parts, or not at all. A row of weight zero counts as not delivered. The
     distribution is the same as if all had come in order; the same id delivered twice counts twice.
 
-    **Noise that is not known** (`noise_variance=None`) is estimated as data come, by variational Bayes: the variance of
-    an arm is its mean squared residual expected under the ensemble's distribution, with the variance of all arms
-    together as 4 observations more. Agents that weigh all data the same (ensemble-n, ensemble-p) estimate one variance.
+    **Noise that is not known** (`noise_variance=None`) is estimated as data come: the variance of an arm is the sum of
+    its squared residuals over its data less those that the fit used up, with the mean over arms as 4 observations more.
+    Agents that weigh all data the same (ensemble-n, ensemble-p) take the mean over arms. Where one model has so many
+    features that sums arm by arm would not fit into memory, it is one variance over all data.
     With known noise the distribution does not depend on the order of data; with estimated noise it does a little,
     because estimates are renewed step by step.
 
@@ -129,7 +133,9 @@ class EnsembleThompsonAgent(ThompsonAgent):
                     "Expected noise_variance in one place. Received: one in parameters, and None to estimate"
                 )
             weighs = agent_name in (LinearAgent.ENSEMBLE_BP, LinearAgent.WEIGHTED_P)
-            estimated = "arm" if weighs else "pooled"
+            estimated = "arm" if weighs else "mean"
+            if self.design.num_models == 1 and num_problems * num_actions * self.design.dim**2 > _MOST_NUMBERS:
+                estimated = "pooled"
         self.agent_name, self.num_problems, self.num_members = agent_name, num_problems, num_members
         sizes = linear_models.Sizes(num_problems, num_actions, self.design.num_models, self.design.dim, num_members)
         self.models = linear_models.LinearModels(
@@ -156,7 +162,8 @@ class EnsembleThompsonAgent(ThompsonAgent):
     def summary(self) -> str:
         """Returns in words what the agent is: its features, members and noise."""
         members = "infinitely many" if self.num_members is None else str(self.num_members)
-        noise = {None: "known", "arm": "estimated per arm", "pooled": "estimated, the same for all arms"}
+        same = "estimated, the same for all arms: "
+        noise = {None: "known", "arm": "estimated per arm", "mean": f"{same}their mean", "pooled": f"{same}of all data"}
         return "\n".join(
             [
                 f"{self.agent_name}, {members} members, choice by {self.policy.options.choice}",

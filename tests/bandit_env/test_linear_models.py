@@ -102,29 +102,32 @@ def test_draws_have_the_mean_and_the_covariance_of_the_closed_form():
     np.testing.assert_allclose(np.cov(whitened.T), np.eye(18), atol=6.0 * np.sqrt(2.0 / 4000))
 
 
-def expected_noise(action, x, y, cells, regularizer, rounds):
-    """The documented estimator, from raw data: cells hold the actions of a variance, or one for all."""
-    variance = np.ones(cells)
-    place = action if cells > 1 else np.zeros_like(action)
+def expected_noise(estimated, action, x, y, regularizer, rounds):
+    """The documented estimator, from raw data: `[arms]`."""
+    arms = [np.flatnonzero(action == arm) for arm in range(3)]
+    place, groups = (np.zeros_like(action), [np.arange(len(y))]) if estimated == "pooled" else (action, arms)
+    squares, means = np.mean([[np.mean(y[rows] ** 2), y[rows].mean()] for rows in groups], axis=0)
+    guess = squares - means**2 + squares / len(y)
+    variance = np.ones(len(groups))
     for _ in range(rounds):
         precision, mean = closed_form(x, y, 1.0 / variance[place], regularizer)
-        covariance = np.linalg.inv(precision)
-        squares = (y - x @ mean) ** 2 + np.einsum("ri,ij,rj->r", x, covariance, x)
-        pooled = (y.var() + squares.sum()) / (1.0 + len(y))
-        variance = np.array(
-            [(4.0 * pooled + squares[place == c].sum()) / (4.0 + (place == c).sum()) for c in range(cells)]
-        )
-        if cells == 1:
-            variance = np.array([pooled])
+        used = np.einsum("ri,ij,rj->r", x, np.linalg.inv(precision), x) / variance[place]
+        rest = np.array([((y - x @ mean)[rows] ** 2).sum() for rows in groups])
+        free = np.array([len(rows) - used[rows].sum() for rows in groups])
+        if estimated == "pooled":
+            variance = (guess + rest) / (1.0 + free)
+            continue
+        prior = (guess + (rest / (4.0 + free)).sum()) / (1.0 + (free / (4.0 + free)).sum())
+        variance = (4.0 * prior + rest) / (4.0 + free) if estimated == "arm" else np.full(3, prior)
     return variance
 
 
-@pytest.mark.parametrize(("estimated", "cells"), [("arm", 3), ("pooled", 1)])
-def test_noise_is_estimated_as_documented(estimated, cells):
+@pytest.mark.parametrize("estimated", ["arm", "mean", "pooled"])
+def test_noise_is_estimated_as_documented(estimated):
     action, x, y = draw(60, 4, scale=0.3)
     made, loss = make(estimated=estimated)
     made.learn(rewards(action, x, y))
-    expected = expected_noise(action, x, y, cells, loss.regularizer, rounds=2)
+    expected = expected_noise(estimated, action, x, y, loss.regularizer, rounds=2)
     np.testing.assert_allclose(made.noise_variance()[0], np.broadcast_to(expected, 3), rtol=1e-9)
 
 
@@ -137,6 +140,18 @@ def test_estimated_noise_comes_close_to_the_truth(dim, models):
     truth = 0.25 * np.array([1.0, 4.0, 9.0])
     # A variance of 1,000 data has a relative error of sqrt(2 / 1000).
     np.testing.assert_allclose(made.noise_variance()[0], truth, rtol=5.0 * np.sqrt(2.0 / 1000))
+
+
+def test_the_unit_of_rewards_does_not_matter_where_the_prior_s_scale_is_theirs():
+    action, x, y = draw(40, 4)
+    made = [make(estimated="arm", in_units=True, members=members)[0] for members in (None, None, 2, 2)]
+    for one, scale in zip(made, (1.0, 100.0, 1.0, 100.0), strict=True):
+        one.learn(rewards(action, x, scale * y))
+        for _ in range(15):  # until the noise has come to rest
+            one.refresh()
+    for one, other in (made[:2], made[2:]):
+        np.testing.assert_allclose(100.0 * one.means(one.roots()), other.means(other.roots()), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(100.0 * one.roots(), other.roots(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_discount_weighs_older_data_less():
