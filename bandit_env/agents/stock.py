@@ -20,6 +20,8 @@ from tf_agents.bandits.environments import (
     wheel_py_environment,
 )
 from tf_agents.environments import tf_py_environment
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
 from bandit_env.agents import tasks
@@ -144,6 +146,17 @@ def run(task: Task, agent: Any, num_steps: int) -> Array:
         train(tf.nest.map_structure(lambda part: part[:, tf.newaxis], experience(step, taken, after)))
         step = task.env.reset()
     return np.array(regret)
+
+
+def make_specs(dim: int, num_actions: int) -> tuple[Any, Any]:
+    """Returns the specs of time steps with `dim` global features, and of actions."""
+    action = tensor_spec.BoundedTensorSpec([], tf.int32, 0, num_actions - 1, "action")
+    return ts.time_step_spec(tf.TensorSpec([dim], tf.float32)), action
+
+
+def make_time_step(features: Array) -> Any:
+    """Returns a time step of global features `[batch, dim]`."""
+    return ts.restart(tf.constant(features, tf.float32), len(features))
 
 
 def experience(step: Any, taken: Any, after: Any) -> Any:

@@ -105,9 +105,9 @@ def make_log(
     codes, unique = pd.factorize(table[action], sort=True)
     if len(unique) > MOST_ACTIONS:
         raise ValueError(f"Expected at most {MOST_ACTIONS} actions in {action!r}. Received: {len(unique)}")
-    columns = [table[name].to_numpy(np.float64) for name in (reward, propensity)]
+    rewards, shares = (table[name].to_numpy(np.float64) for name in (reward, propensity))
     x = table[features].to_numpy(np.float64) if features else np.zeros([len(table), 0])
-    return replay.Log(x, codes.astype(np.int64), *columns, num_actions=len(unique)), [str(name) for name in unique]
+    return replay.Log(x, codes.astype(np.int64), rewards, shares, len(unique)), [str(name) for name in unique]
 
 
 def to_table(found: dict[str, off_policy.Evaluation], names: list[str]) -> pd.DataFrame:
@@ -137,7 +137,13 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> list[pathlib.Path]:
         places = np.arange(len(table)) + 0.22 * (number - 1)
         value = table[method].to_numpy()
         reach = [value - table[f"{method}_low"], table[f"{method}_high"] - value]
-        look = {"fmt": style.MARKERS[number], "color": style.LIGHT[number + 1], "ms": 4, "capsize": 2, "lw": 1.2}
+        look: dict[str, Any] = {
+            "fmt": style.MARKERS[number],
+            "color": style.LIGHT[number + 1],
+            "ms": 4,
+            "capsize": 2,
+            "lw": 1.2,
+        }
         axes.errorbar(value, places, xerr=reach, label=method, **look)
     axes.axvline(float(table["IPS"].iloc[0]), color=style.LIGHT[0], lw=0.8, ls=":")
     axes.set_yticks(range(len(table)), [str(name) for name in table["policy"]])

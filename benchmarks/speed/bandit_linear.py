@@ -24,14 +24,13 @@ def make_step(name: str, dim: int) -> Callable[[], tuple[float, float]]:
     from bandit_env import EnsembleThompsonAgent
     from bandit_env.agents import baselines, stock
 
-    spec = stock.tasks.ts.time_step_spec(tf.TensorSpec([dim], tf.float32))
-    action = stock.tasks.tensor_spec.BoundedTensorSpec([], tf.int32, 0, ARMS - 1, "action")
+    spec, action = stock.make_specs(dim, ARMS)
     agent: Any = baselines.make_lin_ts(spec, action, 0) if name == "LinTS" else EnsembleThompsonAgent(spec, action)
     act, train = (tf.function(part, autograph=False) for part in (agent.collect_policy.action, agent.train))
     rng = np.random.default_rng(0)
 
     def step() -> tuple[float, float]:
-        now = stock.tasks.ts.restart(tf.constant(rng.normal(size=[1, dim]), tf.float32), 1)
+        now = stock.make_time_step(rng.normal(size=[1, dim]))
         start = time.perf_counter()
         taken = act(now)
         taken.action.numpy()
@@ -50,7 +49,8 @@ def measure(dim: int, steps: int) -> dict[str, float]:
     from bandit_env.agents import stock  # noqa: F401 Imports are not a part of the first step.
 
     result: dict[str, float] = {}
-    made, times = {}, {}
+    made: dict[str, Callable[[], tuple[float, float]]] = {}
+    times: dict[str, list[tuple[float, float]]] = {}
     for name in ("ours", "LinTS"):
         start = time.perf_counter()
         made[name] = make_step(name, dim)
