@@ -231,7 +231,7 @@ def effect_size(differences: ArrayLike) -> float:
 
 def direction(interval: Interval) -> str:
     """Returns what an interval of a difference `first - second` says, in a word."""
-    if interval.count < MIN_SEEDS:
+    if interval.count < MIN_SEEDS or math.isnan(interval.low) or math.isnan(interval.high):
         return TOO_FEW
     if not interval.excludes(0.0):
         return NO_DIFFERENCE

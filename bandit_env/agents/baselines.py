@@ -1,11 +1,16 @@
-"""TF-Agents' own neural agents, with networks of given layers, as baselines."""
+"""TF-Agents' own agents as baselines: neural ones with networks of given layers, and linear ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow as tf
-from tf_agents.bandits.agents import dropout_thompson_sampling_agent, neural_epsilon_greedy_agent
+from tf_agents.bandits.agents import (
+    dropout_thompson_sampling_agent,
+    lin_ucb_agent,
+    linear_thompson_sampling_agent,
+    neural_epsilon_greedy_agent,
+)
 from tf_agents.bandits.networks import global_and_arm_feature_network
 from tf_agents.networks import q_network
 
@@ -44,6 +49,24 @@ def make_dropout(
         dropout_rate=dropout,
         network_layers=layers,
         dropout_only_top_layer=False,
+    )
+
+
+def make_lin_ts(time_step_spec: Any, action_spec: Any, seed: int, **options: Any) -> Any:
+    """Returns TF-Agents' linear Thompson sampling, with a constant feature, for per-arm or global observations."""
+    _seed(seed)
+    per_arm = isinstance(time_step_spec.observation, dict)
+    return linear_thompson_sampling_agent.LinearThompsonSamplingAgent(
+        time_step_spec, action_spec, accepts_per_arm_features=per_arm, add_bias=not per_arm, **options
+    )
+
+
+def make_lin_ucb(time_step_spec: Any, action_spec: Any, seed: int, **options: Any) -> Any:
+    """Returns TF-Agents' LinUCB, with a constant feature, for per-arm or global observations."""
+    _seed(seed)
+    per_arm = isinstance(time_step_spec.observation, dict)
+    return lin_ucb_agent.LinearUCBAgent(
+        time_step_spec, action_spec, accepts_per_arm_features=per_arm, add_bias=not per_arm, **options
     )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_agents.drivers import dynamic_step_driver
 from tf_agents.replay_buffers import tf_uniform_replay_buffer
 
-from bandit_env.agents.policy import PER_ARM
+from bandit_env.agents.observations import PER_ARM
 from bandit_env.problems import check_sizes
 from tf_ensembles.base import Array
 
@@ -18,22 +18,31 @@ from tf_ensembles.base import Array
 def make_online(
     env: Any, agent: Any, num_steps: int, observers: Sequence[Any] = (), reset: bool = True
 ) -> Callable[[], Any]:
-    """Returns a compiled function that takes `num_steps` steps of the whole batch, the agent learning in each.
+    """Returns a function that takes `num_steps` steps of the whole batch, the agent learning in each.
+
+    With an `EnsembleThompsonAgent` it is compiled as one loop. A `NeuralThompsonAgent` trains by Keras's own compiled
+    step: the loop is Python's, and each step is one update on that step's decisions.
 
     Args:
         env: a TF-Agents bandit environment.
-        agent: an `EnsembleThompsonAgent`.
+        agent: an `EnsembleThompsonAgent` or a `NeuralThompsonAgent`.
         num_steps: steps per call; each is one decision in every row of the batch.
         observers: what else sees the trajectories, such as `CumulativeRegret`.
         reset: whether to reset the environment now, which a new one needs.
     """
     check_sizes(num_steps=num_steps)
+    if not hasattr(agent, "observe"):
+        raise ValueError(
+            f"Expected an agent of this package, which learns step by step. Received: {type(agent).__name__}; "
+            "run_with_replay takes any TF-Agents agent"
+        )
     driver = dynamic_step_driver.DynamicStepDriver(
         env, agent.collect_policy, [agent.observe, *observers], num_steps=num_steps * env.batch_size
     )
     if reset:
         env.reset()
-    run: Callable[[], Any] = tf.function(driver.run, autograph=False)
+    compiles = getattr(agent, "compiles_training", False)
+    run: Callable[[], Any] = driver.run if compiles else tf.function(driver.run, autograph=False)
     return run
 
 
@@ -52,7 +61,7 @@ def run_resumable(
 
     Args:
         env: a `HeteroscedasticLinearBandit`, or another environment that is a `tf.Module` with its state in variables.
-        agent: an `EnsembleThompsonAgent`.
+        agent: an `EnsembleThompsonAgent` or a `NeuralThompsonAgent`.
         num_steps: steps in all; those that the folder's checkpoint has taken count.
         folder: of the checkpoints, the last two of which are kept.
         every: steps between checkpoints.

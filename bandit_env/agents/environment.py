@@ -11,7 +11,7 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
 from bandit_env import problems, steps
-from bandit_env.agents.policy import GLOBAL, PER_ARM
+from bandit_env.agents.observations import GLOBAL, PER_ARM
 from tf_ensembles import draws, moved
 from tf_ensembles.linear.inputs import Tensor
 

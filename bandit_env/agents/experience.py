@@ -9,6 +9,7 @@ from tf_agents.bandits.specs import utils as bandit_spec_utils
 
 from bandit_env import steps
 from bandit_env.agents import policy as policy_lib
+from bandit_env.agents.observations import PER_ARM
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 
@@ -19,39 +20,88 @@ class Rows(NamedTuple):
     action: Tensor  # [rows]
     features: Tensor  # of the chosen actions, [rows, features]
     reward: Tensor  # [rows] float64
+    weight: Tensor  # [rows] float64
 
 
 def training_spec(policy: policy_lib.ThompsonPolicy) -> Any:
     """Returns the spec of experience for training: the features of actions not taken are left out."""
     spec = policy.trajectory_spec
-    if isinstance(spec.observation, dict) and policy_lib.PER_ARM in spec.observation:
+    if isinstance(spec.observation, dict) and PER_ARM in spec.observation:
         return bandit_spec_utils.drop_arm_observation(spec)
     return spec
 
 
 def from_trajectory(trajectory: Any) -> Rows:
     """Reads a driver's trajectory, `[batch, ...]`."""
-    info = trajectory.policy_info
-    return Rows(info.id, trajectory.action, info.chosen_arm_features, tf.cast(trajectory.reward, DTYPE))
+    return _read(trajectory, 1, "[batch]")
 
 
-def from_training(experience: Any) -> Rows:
-    """Reads training data, `[batch, time, ...]`: what a replay buffer gives."""
-    return Rows(*(tf.reshape(part, [-1, *part.shape[2:]]) for part in from_trajectory(experience)))
+def from_training(experience: Any, weights: Any = None) -> Rows:
+    """Reads training data, `[batch, time, ...]`: what a replay buffer gives; weights are a number or `[batch]`."""
+    rows = Rows(*(_flat(part) for part in _read(experience, 2, "[batch, time]")))
+    if weights is None:
+        return rows
+    weights = tf.cast(tf.convert_to_tensor(weights), DTYPE)
+    time = tf.shape(experience.reward)[1]
+    if len(weights.shape) == 1:
+        weights = tf.repeat(weights, time) if experience.reward.shape[1] != 1 else weights
+    weights = tf.reshape(weights, [-1])
+    number, expected = weights.shape[0], rows.reward.shape[0]
+    if number not in (None, 1, expected) and expected is not None:
+        raise ValueError(f"Expected one weight, or one for each of {expected} rewards. Received: {number} weights")
+    return rows._replace(weight=weights * tf.ones_like(rows.reward))
 
 
-def checked(rows: Rows, num_actions: int, num_problems: int) -> Rows:
-    """Raises on actions out of range, on rewards that are not finite and on ids of other agents."""
-    finite = tf.reduce_all(tf.math.is_finite(rows.reward))
-    fits = tf.reduce_all((rows.action >= 0) & (rows.action < num_actions))
+def checked(rows: Rows, num_features: int, num_actions: int, num_problems: int) -> Rows:
+    """Raises on what would spoil the state: numbers that are not finite, weights below zero, actions or ids of others.
+
+    What is returned exists only if all is well, so nothing that is computed from it comes before the checks.
+    """
+    if rows.features.shape[-1] != num_features:
+        raise ValueError(
+            f"Expected chosen_arm_features of width {num_features}. Received: {rows.features.shape[-1]}; "
+            "experience has to carry the policy_info that this agent's policy gave"
+        )
     row = steps.split_ids(rows.id)[1]
-    known = tf.reduce_all(row < num_problems) if num_problems > 1 else tf.constant(True)
     low, high = tf.reduce_min(rows.action), tf.reduce_max(rows.action)
     checks = [
-        (finite, ["Expected finite rewards; leave out what is missing. Received:", rows.reward]),
-        (fits, [f"Expected actions in [0, {num_actions}). Received:", low, "to", high]),
-        (known, [f"Expected ids of {num_problems} problems. Received: row", tf.reduce_max(row)]),
+        (_finite(rows.reward), ["Expected finite rewards; leave out what is missing. Received:", rows.reward]),
+        (_finite(rows.features), ["Expected finite features. Received: NaN or infinite ones in chosen_arm_features"]),
+        (
+            tf.reduce_all(tf.math.is_finite(rows.weight) & (rows.weight >= 0.0)),
+            ["Expected finite weights >= 0. Received:", rows.weight],
+        ),
+        (
+            tf.reduce_all((rows.action >= 0) & (rows.action < num_actions)),
+            [f"Expected actions in [0, {num_actions}). Received:", low, "to", high],
+        ),
     ]
+    if num_problems > 1:
+        known = tf.reduce_all(row < num_problems)
+        checks.append((known, [f"Expected ids of {num_problems} problems. Received: row", tf.reduce_max(row)]))
     operations = [tf.debugging.Assert(condition, data) for condition, data in checks]
     with tf.control_dependencies([operation for operation in operations if operation is not None]):
-        return rows._replace(reward=tf.identity(rows.reward))
+        return Rows(*(tf.identity(part) for part in rows))
+
+
+def _finite(values: Tensor) -> Tensor:
+    return tf.reduce_all(tf.math.is_finite(values))
+
+
+def _read(experience: Any, rank: int, shape: str) -> Rows:
+    info = experience.policy_info
+    if not hasattr(info, "id") or not hasattr(info, "chosen_arm_features"):
+        raise ValueError(
+            f"Expected experience with the policy_info of this agent's policy. Received: {type(info).__name__}"
+        )
+    reward = tf.cast(experience.reward, DTYPE)
+    if len(reward.shape) != rank or len(info.chosen_arm_features.shape) != rank + 1:
+        raise ValueError(
+            f"Expected experience of shape {shape}: rewards of {rank} axes. Received: rewards of shape "
+            f"{list(reward.shape)}, features of shape {list(info.chosen_arm_features.shape)}"
+        )
+    return Rows(info.id, experience.action, info.chosen_arm_features, reward, tf.ones_like(reward))
+
+
+def _flat(part: Tensor) -> Tensor:
+    return tf.reshape(part, [-1, *part.shape[2:]])

@@ -1,19 +1,27 @@
-"""`EnsembleThompsonAgent`: Thompson sampling with a linear ensemble, infinite or finite, for TF-Agents."""
+"""`EnsembleThompsonAgent`: bandits with a linear ensemble, infinite or finite, for any TF-Agents bandit environment."""
 
 from __future__ import annotations
 
+import abc
+import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
 
-from bandit_env import problems, steps, thompson
+from bandit_env import linear_models, problems, steps, thompson
 from bandit_env.agents import experience as experience_lib
+from bandit_env.agents import features, observations
 from bandit_env.agents import policy as policy_lib
+from bandit_env.agents.linear_policy import LinearThompsonPolicy
+from bandit_env.choice import Choice
 from bandit_env.thompson import AgentParameters
-from tf_ensembles import draws
-from tf_ensembles.linear.inputs import DTYPE, Tensor
+from tf_ensembles.linear.agents import LinearAgent
+from tf_ensembles.linear.inputs import Tensor
+
+# Up to this many numbers, about 160 MB, sums are kept arm by arm to estimate the noise of each.
+_MOST_NUMBERS = 20_000_000
 
 
 class ThompsonAgent(tf_agent.TFAgent):
@@ -30,29 +38,60 @@ class ThompsonAgent(tf_agent.TFAgent):
             train_step_counter=tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
         )
 
+    def exploit_policy(self) -> policy_lib.ThompsonPolicy:
+        """Returns a policy that takes the best action by the mean of the members as they are when it acts."""
+        return self._other_policy(choice=Choice.GREEDY)
+
+    @abc.abstractmethod
+    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
+        """Returns a policy of the same members with other options."""
+
 
 class EnsembleThompsonAgent(ThompsonAgent):
-    """Thompson sampling with the linear ensembles of the paper's Table 2.
+    """Decides with the linear ensembles of the paper's Table 2.
 
-    Rewards are linear in the features that the policy reads: global ones, then the arm's. With `num_members=None` the
-    ensemble is infinite: each decision draws a new member from the exact distribution `N(mu_hat, Sigma_hat)`. With M
-    members, each keeps its own anchor and its own fixed perturbation of every reward, updated as data arrive.
+    Which features an action has is chosen from the observation spec, and said by `summary()`:
+
+    - global observations: **disjoint**, one model per action of the features and a constant;
+    - arm features alone: **shared**, one model of them;
+    - both: **hybrid**, one model of both and of their products, so that the context may change the choice.
+
+    With `num_members=None` the ensemble is infinite: each decision draws a new member from the exact distribution
+    `N(mu_hat, Sigma_hat)`. With M members, each keeps its own anchor and its own fixed perturbation of every reward,
+    updated as data arrive. Each row of a batch draws a member of its own.
 
     Experience is keyed by the id that the policy put into `policy_info`, not by its place in a batch: it may come late,
     in any order, in batches of any size, in parts, or not at all. A row of weight zero counts as not delivered. The
     distribution is the same as if all had come in order; the same id delivered twice counts twice.
 
+    **Noise that is not known** (`noise_variance=None`) is estimated as data come: the variance of an arm is the sum of
+    its squared residuals over its data less those that the fit used up, with the mean over arms as 4 observations more.
+    Agents that weigh all data the same (ensemble-n, ensemble-p) take the mean over arms. Where one model has so many
+    features that sums arm by arm would not fit into memory, it is one variance over all data.
+    With known noise the distribution does not depend on the order of data; with estimated noise it does a little,
+    because estimates are renewed step by step.
+
     Args:
         time_step_spec: of the environment.
         action_spec: of the environment: a scalar integer from 0.
         agent_name: "ensemble-n", "ensemble-p", "ensemble-p-weighted" or "ensemble-bp".
-        noise_variance: sigma^2 of the rewards: a number, `[actions]` or `[problems, actions]`.
-        prior_scale: s0, the scale of the prior of theta*.
+        noise_variance: sigma^2 of the rewards: a number, `[actions]` or `[problems, actions]`; None to estimate it.
+        prior_scale: s0, the scale of the prior of theta*. None: the standard deviation of all rewards so far, for
+            rewards whose unit is not known; noise has to be estimated then.
         num_problems: 1: all rows of a batch are decisions of one problem. J: row j belongs to problem j.
         num_members: None for the infinite ensemble, or M.
         parameters: tuned parameters; None for Table 2's.
         seed: decides the agent's draws.
         first_problem: the environment's `first_problem`, for equal draws under any split of the problems.
+        form: "auto", "shared", "disjoint" or "hybrid".
+        choice: "thompson", "greedy" (exploits only), "ucb" (mean + `ucb_width` standard deviations) or "ids"
+            (information-directed sampling).
+        ucb_width: of "ucb".
+        discount: what of older data is kept at each call of `train` or `observe`; below 1 for rewards that drift.
+        emit_propensity: whether `policy_info` carries the probability of the action taken, for off-policy evaluation.
+            Exact for M members, for two actions and for disjoint models; else by 1,024 evenly spread points.
+        observation_and_action_constraint_splitter: from an observation to features and a mask `[actions]` of what is
+            allowed, as in TF-Agents.
     """
 
     def __init__(
@@ -61,98 +100,120 @@ class EnsembleThompsonAgent(ThompsonAgent):
         action_spec: Any,
         agent_name: str = "ensemble-bp",
         noise_variance: Any = 1.0,
-        prior_scale: float = 1.0,
+        prior_scale: float | None = 1.0,
         num_problems: int = 1,
         num_members: int | None = None,
         parameters: AgentParameters | None = None,
         seed: int = 0,
         first_problem: int = 0,
+        *,
+        form: str = "auto",
+        choice: str = "thompson",
+        ucb_width: float = 2.0,
+        discount: float = 1.0,
+        emit_propensity: bool = False,
+        observation_and_action_constraint_splitter: Any = None,
     ) -> None:
         problems.check_sizes(num_problems=num_problems, **({} if num_members is None else {"num_members": num_members}))
-        num_actions = policy_lib.check_action_spec(action_spec)
-        dim = policy_lib.num_features(time_step_spec.observation, num_actions)
+        if not 0.0 < discount <= 1.0:
+            raise ValueError(f"Expected discount in (0, 1]. Received: {discount}")
+        num_actions = observations.check_action_spec(action_spec)
+        splitter, spec = observation_and_action_constraint_splitter, time_step_spec.observation
+        self.design = features.make_design(spec if splitter is None else splitter(spec)[0], num_actions, form)
+        if prior_scale is None and noise_variance is not None:
+            raise ValueError("Expected noise_variance=None where prior_scale is None. Received: a noise_variance")
+        table = np.ones([num_problems, num_actions]) if noise_variance is None else noise_variance
         loss = thompson.make_loss(
-            agent_name, _as_table(noise_variance, num_problems, num_actions), prior_scale, parameters
+            agent_name, _as_table(table, num_problems, num_actions), prior_scale or 1.0, parameters
         )
+        estimated = None
+        if noise_variance is None:
+            if parameters is not None and parameters.noise_variance is not None:
+                raise ValueError(
+                    "Expected noise_variance in one place. Received: one in parameters, and None to estimate"
+                )
+            weighs = agent_name in (LinearAgent.ENSEMBLE_BP, LinearAgent.WEIGHTED_P)
+            estimated = "arm" if weighs else "mean"
+            if self.design.num_models == 1 and num_problems * num_actions * self.design.dim**2 > _MOST_NUMBERS:
+                estimated = "pooled"
         self.agent_name, self.num_problems, self.num_members = agent_name, num_problems, num_members
-        self._weight = tf.constant(loss.weight, DTYPE)
-        self._target_noise = tf.constant(loss.target_noise, DTYPE)
-        self._first, self._noise_key = first_problem, draws.key(seed, draws.Purpose.BANDIT_TARGET)
-        anchors = None
-        if num_members is not None:
-            rows = tf.range(first_problem, first_problem + num_problems, dtype=tf.int64)
-            anchors = thompson.initial_anchors(num_members, rows, dim, loss.anchor_scale, seed)
-        start = thompson.initial_sums(dim, num_problems, loss.regularizer, anchors)
-        self._sums = thompson.Sums(
-            tf.Variable(start.precision, trainable=False, name="precision"),
-            tf.Variable(start.target, trainable=False, name="target"),
+        sizes = linear_models.Sizes(num_problems, num_actions, self.design.num_models, self.design.dim, num_members)
+        self.models = linear_models.LinearModels(
+            sizes, loss, estimated, prior_scale is None, discount, seed, first_problem
         )
-        policy = policy_lib.LinearThompsonPolicy(
-            time_step_spec,
-            action_spec,
-            self._sums,
-            loss.spread,
-            loss.regularizer * loss.anchor_scale,
-            num_problems,
-            num_members,
-            seed,
-            first_problem,
-        )
+        options = policy_lib.Options(seed, first_problem, choice, ucb_width, emit_propensity, splitter)
+        self._loss_of_agent = loss
+        policy = LinearThompsonPolicy(time_step_spec, action_spec, self.models, self.design, loss, options)
         super().__init__(policy)
-        self._add = tf.function(self._added, jit_compile=True, autograph=False)
 
     @property
     def sums(self) -> thompson.Sums:
-        """The sufficient statistics, as variables."""
-        return self._sums
+        """Precision `[problems * models, d, d]` and right-hand sides `[problems * models, (members,) d]`."""
+        return thompson.Sums(self.models.precision(), self.models.targets())
 
     def theta_mean(self) -> Tensor:
-        """Returns the mean of the members' parameters, `[problems, features]`."""
-        target = self._sums.target.read_value()
-        if self.num_members is not None:
-            target = tf.reduce_mean(target, axis=1)
-        return tf.transpose(thompson.mean(thompson.Sums(self._sums.precision.read_value(), target)))
+        """Returns the mean of the members' parameters, `[problems * models, features]`."""
+        return self.models.means(self.models.roots())
+
+    def noise_variance(self) -> Tensor:
+        """Returns the noise variances that are used, given or estimated so far, `[problems, actions]`."""
+        return self.models.noise_variance()
+
+    def summary(self) -> str:
+        """Returns in words what the agent is: its features, members and noise."""
+        members = "infinitely many" if self.num_members is None else str(self.num_members)
+        same = "estimated, the same for all arms: "
+        noise = {None: "known", "arm": "estimated per arm", "mean": f"{same}their mean", "pooled": f"{same}of all data"}
+        return "\n".join(
+            [
+                f"{self.agent_name}, {members} members, choice by {self.policy.options.choice}",
+                self.design.describe(),
+                f"noise: {noise[self.models.estimated]}",
+                f"scale of the prior: {'known' if self.models.unit is None else 'that of the rewards'}",
+            ]
+        )
 
     def observe(self, trajectory: Any) -> Any:
         """Learns from one step of the driver: for use as an observer where rewards come at once."""
-        self._learn(experience_lib.from_trajectory(trajectory), None)
+        self._learn(self._rows(experience_lib.from_trajectory(trajectory)))
         return trajectory
 
     def _train(self, experience: Any, weights: Any = None) -> Any:  # The base class calls it by this name.
-        rows = experience_lib.from_training(experience)
-        self._learn(rows, weights)
-        return tf_agent.LossInfo(tf.zeros([]), ())
+        rows = self._rows(experience_lib.from_training(experience, weights))
+        loss = self._squared(rows)  # before the update, as TF-Agents has it
+        self._learn(rows)
+        return loss
 
-    def _learn(self, rows: experience_lib.Rows, weights: Any) -> None:
-        rows = experience_lib.checked(rows, self.policy.num_actions, self.num_problems)
-        keep = tf.ones_like(rows.reward) if weights is None else tf.reshape(tf.cast(weights, DTYPE), [-1])
-        compiled = rows.reward.shape[0] is not None
-        new = (self._add if compiled else self._added)(rows, keep * tf.ones_like(rows.reward))
-        self._sums.precision.assign_add(new.precision)
-        self._sums.target.assign_add(new.target)
-        self.train_step_counter.assign_add(1)
+    def _loss(self, experience: Any, weights: Any = None, training: bool = False) -> Any:
+        return self._squared(self._rows(experience_lib.from_training(experience, weights)))
 
-    def _added(self, rows: experience_lib.Rows, keep: Tensor) -> thompson.Sums:
-        """Returns what the rows add to the sums of all problems."""
+    def _squared(self, rows: linear_models.Rewards) -> Any:
+        """The weighted mean of squared errors of the members' mean."""
+        theta = tf.reshape(self.theta_mean(), [self.num_problems, self.design.num_models, self.design.dim])
+        model = rows.action if self.design.num_models > 1 else tf.zeros_like(rows.action)
+        own = tf.gather_nd(theta, tf.stack([rows.problem, model], axis=1))
+        error = tf.square(rows.reward - tf.reduce_sum(own * rows.features, axis=1))
+        total = tf.maximum(tf.reduce_sum(rows.keep), 1e-300)
+        return tf_agent.LossInfo(tf.cast(tf.reduce_sum(rows.keep * error) / total, tf.float32), ())
+
+    def _learn(self, rows: linear_models.Rewards) -> None:
+        self.models.learn(rows)
+        with tf.control_dependencies([rows.reward]):
+            self.train_step_counter.assign_add(1)
+
+    def _rows(self, rows: experience_lib.Rows) -> linear_models.Rewards:
+        rows = experience_lib.checked(rows, self.design.width, self.policy.num_actions, self.num_problems)
         row = steps.split_ids(rows.id)[1]
         problem = row if self.num_problems > 1 else tf.zeros_like(row)
-        place = tf.stack([problem, tf.cast(rows.action, tf.int64)], axis=1)
-        weight = keep * tf.gather_nd(self._weight, place)
-        reward = rows.reward
-        if self.num_members is not None:
-            noise = steps.member_normals(self._noise_key, rows.id + self._first, self.num_members)
-            reward = reward + tf.gather_nd(self._target_noise, place) * tf.cast(noise, DTYPE)
-        new = thompson.added(tf.transpose(tf.cast(rows.features, DTYPE)), reward, weight)
-        if self.num_problems == 1:
-            return thompson.Sums(*(tf.reduce_sum(part, axis=-1, keepdims=True) for part in new))
-        return thompson.Sums(*(_by_problem(part, problem, self.num_problems) for part in new))
+        action = tf.cast(rows.action, tf.int64)
+        x = self.design.expand(rows.features)
+        return linear_models.Rewards(problem, action, x, rows.reward, rows.weight, tf.cast(rows.id, tf.int64))
 
-
-def _by_problem(part: Tensor, problem: Tensor, num_problems: int) -> Tensor:
-    """Adds up the last axis by problem: `[..., rows]` to `[..., problems]`."""
-    axes = list(range(len(part.shape)))
-    summed = tf.math.unsorted_segment_sum(tf.transpose(part, [axes[-1], *axes[:-1]]), problem, num_problems)
-    return tf.transpose(summed, [*axes[1:], 0])
+    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
+        policy = self.policy
+        options = dataclasses.replace(policy.options, **changes)
+        specs = policy.time_step_spec, policy.action_spec
+        return LinearThompsonPolicy(*specs, self.models, self.design, self._loss_of_agent, options)
 
 
 def _as_table(noise_variance: Any, num_problems: int, num_actions: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -9,19 +10,26 @@ from tf_agents.agents import tf_agent
 
 from bandit_env import steps, thompson
 from bandit_env.agents import experience as experience_lib
+from bandit_env.agents import observations
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.linear import ThompsonAgent
 from tf_ensembles.ensemble.data import with_ids
 from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.linear.inputs import Tensor
+from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 
 class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
     """For each row of a batch: picks one member at random and takes the action for which it predicts most."""
 
-    def __init__(self, time_step_spec: Any, action_spec: Any, ensemble: Ensemble, seed: int) -> None:
-        super().__init__(time_step_spec, action_spec, seed, 0, "neural_thompson_policy")
+    def __init__(self, time_step_spec: Any, action_spec: Any, ensemble: Ensemble, options: policy_lib.Options) -> None:
         self._ensemble = ensemble
+        spec = (
+            time_step_spec.observation if options.splitter is None else options.splitter(time_step_spec.observation)[0]
+        )
+        num_actions = observations.check_action_spec(action_spec)
+        observations.check_spec(spec, num_actions)
+        width = observations.num_features(spec, num_actions)
+        super().__init__(time_step_spec, action_spec, width, options, "neural_thompson_policy")
         outputs = self.predict(tf.zeros([1, self.num_actions, self.num_features]))  # builds it
         # TF-Agents asks `tf.Module` for variables, which does not look into Keras 3 models.
         self._ensemble_variables = [variable.value for variable in ensemble.variables]
@@ -38,12 +46,30 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
         wide = outputs.shape[1] * outputs.shape[2]
         return tf.reshape(outputs, [-1, self.num_actions, wide])
 
-    def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def _features(self, observation: Any) -> Tensor:
+        return observations.arm_features(observation, self.num_actions)
+
+    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
+        return tf.gather(features, action, batch_dims=1)
+
+    def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         predicted = tf.transpose(self.predict(features), [0, 2, 1])
         member = thompson.pick_members(steps.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
         # A logit and its probability have the same order, so binary rewards need nothing more.
-        action = tf.argmax(tf.gather(predicted, member, batch_dims=1), axis=-1, output_type=tf.int32)
-        return action, tf.gather(features, action, batch_dims=1)
+        return tf.gather(predicted, member, batch_dims=1)
+
+    def _samples(self, features: Tensor) -> Tensor:
+        predicted = tf.cast(tf.transpose(self.predict(features), [0, 2, 1]), DTYPE)
+        return tf.sigmoid(predicted) if is_binary(self._ensemble) else predicted
+
+    def _moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        values = self._samples(features)
+        return tf.reduce_mean(values, axis=1), tf.math.reduce_std(values, axis=1)
+
+
+def is_binary(ensemble: Ensemble) -> bool:
+    """Whether members' outputs are logits of rewards of 0 or 1."""
+    return ensemble.kind is not None and ensemble.kind.value == "binary_logits"
 
 
 class NeuralThompsonAgent(ThompsonAgent):
@@ -58,29 +84,66 @@ class NeuralThompsonAgent(ThompsonAgent):
         time_step_spec: of the environment.
         action_spec: of the environment: a scalar integer from 0.
         ensemble: compiled, with members `[features] -> [1]`. A loss for values (mean squared error) takes real rewards,
-            binary cross-entropy from logits takes rewards in [0, 1].
+            binary cross-entropy from logits takes rewards in [0, 1]. XLA compiles for each size of batch anew, and is
+            left off unless it was compiled with `jit_compile=True`.
         seed: decides which members are picked.
+        choice: "thompson", "greedy", "ucb" or "ids", as for `EnsembleThompsonAgent`.
+        ucb_width: of "ucb", in standard deviations over members.
+        emit_propensity: whether `policy_info` carries the share of members that would take the action.
+        observation_and_action_constraint_splitter: from an observation to features and a mask, as in TF-Agents.
     """
 
     compiles_training = True  # `train` runs Keras's own compiled step and must not be put into another function.
 
-    def __init__(self, time_step_spec: Any, action_spec: Any, ensemble: Ensemble, seed: int = 0) -> None:
+    def __init__(
+        self,
+        time_step_spec: Any,
+        action_spec: Any,
+        ensemble: Ensemble,
+        seed: int = 0,
+        *,
+        choice: str = "thompson",
+        ucb_width: float = 2.0,
+        emit_propensity: bool = False,
+        observation_and_action_constraint_splitter: Any = None,
+    ) -> None:
         if not isinstance(ensemble, Ensemble) or not ensemble.compiled:
             raise ValueError(f"Expected a tfe.Ensemble that has been compiled. Received: {ensemble!r}")
-        self.ensemble = ensemble
-        self._binary = ensemble.kind is not None and ensemble.kind.value == "binary_logits"
-        super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, seed))
+        self.ensemble, self._binary = ensemble, is_binary(ensemble)
+        options = policy_lib.Options(
+            seed, 0, choice, ucb_width, emit_propensity, observation_and_action_constraint_splitter
+        )
+        super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, options))
+        ensemble._make_update()  # The optimizer's variables exist before a checkpoint is restored.
+        if ensemble._auto_jit:  # XLA would compile anew for each size of batch.
+            ensemble.jit_compile = False
+
+    def observe(self, trajectory: Any) -> Any:
+        """Learns from one step of a driver that runs eagerly: one update on that step's decisions."""
+        self.train(tf.nest.map_structure(lambda part: part[:, tf.newaxis], trajectory))
+        return trajectory
 
     def _train(self, experience: Any, weights: Any = None) -> Any:
+        loss = self.ensemble.train_on_batch(*self._batch(experience, weights), return_dict=True)["loss"]
+        self.train_step_counter.assign_add(1)
+        return tf_agent.LossInfo(tf.constant(loss, tf.float32), ())
+
+    def _loss(self, experience: Any, weights: Any = None, training: bool = False) -> Any:
+        loss = self.ensemble.test_on_batch(*self._batch(experience, weights), return_dict=True)["loss"]
+        return tf_agent.LossInfo(tf.constant(loss, tf.float32), ())
+
+    def _batch(self, experience: Any, weights: Any) -> tuple[Any, Tensor, Any]:
+        """Returns inputs with ids, targets and weights, of experience that has been checked."""
         if not tf.executing_eagerly():
             raise ValueError("Expected train to be called outside of tf.function: it runs Keras's own compiled step.")
-        rows = experience_lib.checked(experience_lib.from_training(experience), self.policy.num_actions, 1)
+        rows = experience_lib.from_training(experience, weights)
+        rows = experience_lib.checked(rows, self.policy.num_features, self.policy.num_actions, 1)
         if self._binary and bool(tf.reduce_any((rows.reward < 0.0) | (rows.reward > 1.0))):
             raise ValueError(f"Expected rewards in [0, 1] for a binary loss. Received: {rows.reward.numpy()}")
         target = tf.cast(rows.reward, tf.float32)[:, tf.newaxis]
-        sample_weight = None if weights is None else tf.reshape(tf.cast(weights, tf.float32), [-1])
-        loss = self.ensemble.train_on_batch(
-            with_ids(rows.features, rows.id), target, sample_weight=sample_weight, return_dict=True
-        )["loss"]
-        self.train_step_counter.assign_add(1)
-        return tf_agent.LossInfo(tf.constant(loss, tf.float32), ())
+        sample_weight = None if weights is None else tf.cast(rows.weight, tf.float32)
+        return with_ids(rows.features, rows.id), target, sample_weight
+
+    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
+        options = dataclasses.replace(self.policy.options, **changes)
+        return NeuralThompsonPolicy(self.policy.time_step_spec, self.policy.action_spec, self.ensemble, options)

@@ -1,92 +1,220 @@
-"""Thompson sampling policies: draw an ensemble member, act greedily for it."""
+"""Policies of ensembles: by Thompson sampling, greedily, by upper bounds, or by information."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_probability as tfp
-from tf_agents.bandits.specs import utils as bandit_spec_utils
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
 
-from bandit_env import steps, thompson
-from bandit_env.thompson import Spread
+from bandit_env import choice as choice_lib
+from bandit_env import steps
+from bandit_env.agents import observations
+from bandit_env.choice import Choice
 from tf_ensembles import draws
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
-# Keys of an observation that has features of its own for each action.
-GLOBAL, PER_ARM = bandit_spec_utils.GLOBAL_FEATURE_KEY, bandit_spec_utils.PER_ARM_FEATURE_KEY
+REPLICA_BITS = 20  # rows of a batch below 2^20, replicas above
+MAX_REPLICAS = 2 ** (steps.ROW_BITS - REPLICA_BITS)
 
 
 class ThompsonInfo(NamedTuple):
     """What the policy records with each action; it comes back to the agent with the reward, however late."""
 
-    id: Tensor  # [batch] int64: names the decision; (step << 32) + row
+    id: Tensor  # [batch] int64: names the decision; (step << 32) + (replica << 20) + row
     chosen_arm_features: Tensor  # [batch, features] of the chosen action
+    propensity: Any = ()  # [batch] float32, the probability of the action, where it is asked for
 
 
-def arm_features(observation: Any, num_actions: int, dtype: Any = tf.float32) -> Tensor:
-    """Returns the features of each action, `[batch, actions, features]`.
+class ArmValues(NamedTuple):
+    """What an ensemble says about each action, `[batch, actions]`."""
 
-    Per-arm observations: global features, then the arm's. Global ones alone: the action as a one-hot vector follows.
+    mean: Tensor  # over members
+    deviation: Tensor  # standard deviation over members: what is not known of the mean reward
+    probability: Tensor  # that the action is the best: what Thompson sampling takes it with
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a policy decides and what it records.
+
+    seed: decides all draws.
+    row_offset: added to the row of a batch; for batches that are a part of a larger set of problems.
+    choice: "thompson", "greedy", "ucb" or "ids".
+    ucb_width: of "ucb", in standard deviations.
+    emit_propensity: whether `policy_info` carries the probability of each action taken.
+    splitter: TF-Agents' `observation_and_action_constraint_splitter`: from an observation to features and mask.
     """
-    if isinstance(observation, dict) and PER_ARM in observation:
-        shared, own = tf.cast(observation[GLOBAL], dtype), tf.cast(observation[PER_ARM], dtype)
-        if shared.shape[-1] == 0:
-            return own
-    else:
-        shared = observation[GLOBAL] if isinstance(observation, dict) else observation
-        shared = tf.cast(tf.reshape(shared, [tf.shape(shared)[0], -1]), dtype)
-        own = tf.broadcast_to(tf.eye(num_actions, dtype=dtype), [tf.shape(shared)[0], num_actions, num_actions])
-    repeated = tf.repeat(shared[:, tf.newaxis], num_actions, axis=1)
-    return tf.concat([repeated, own], axis=-1)
 
+    seed: int = 0
+    row_offset: int = 0
+    choice: str = Choice.THOMPSON
+    ucb_width: float = 2.0
+    emit_propensity: bool = False
+    splitter: Any = None
 
-def num_features(observation_spec: Any, num_actions: int) -> int:
-    """Returns the number of features that `arm_features` gives for an observation of this spec."""
-    example = tf.nest.map_structure(lambda spec: tf.zeros([1, *spec.shape], spec.dtype), observation_spec)
-    return int(arm_features(example, num_actions).shape[-1])
+    def __post_init__(self) -> None:
+        if self.choice not in list(Choice):
+            raise ValueError(f"Expected choice to be one of {[c.value for c in Choice]}. Received: {self.choice!r}")
+        if not 0.0 <= self.ucb_width < float("inf"):
+            raise ValueError(f"Expected a finite ucb_width >= 0. Received: {self.ucb_width}")
 
 
 class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
-    """The part that all ensembles share: counts steps, names decisions, picks the best action of a drawn member.
+    """The part that all ensembles share: counts steps, names decisions, chooses an action and knows its probability.
 
-    Draws are a pure function of (seed, step, row), and the step is a variable that checkpoints and SavedModels keep:
-    a restored policy continues as the original would have.
-
-    Args:
-        time_step_spec: of the environment.
-        action_spec: of the environment: a scalar integer from 0.
-        seed: decides all draws.
-        row_offset: added to the row of a batch; for batches that are a part of a larger set of problems.
-        name: of the policy.
+    Draws are a pure function of (seed, replica, step, row), and the step is a variable that checkpoints and SavedModels
+    keep: a restored policy continues as the original would have. Replicas of one policy that serve side by side get
+    numbers of their own by `set_replica`, and with them ids and draws of their own.
     """
 
-    def __init__(self, time_step_spec: Any, action_spec: Any, seed: int, row_offset: int, name: str) -> None:
-        self.num_actions = check_action_spec(action_spec)
-        self.num_features = num_features(time_step_spec.observation, self.num_actions)
-        self._key, self._row_offset = draws.key(seed, draws.Purpose.BANDIT_POLICY), row_offset
+    def __init__(self, time_step_spec: Any, action_spec: Any, width: int, options: Options, name: str) -> None:
+        self.num_actions = observations.check_action_spec(action_spec)
+        self.num_features, self.options = width, options
+        self._key = draws.key(options.seed, draws.Purpose.BANDIT_POLICY)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="policy_step")
+        self.replica = tf.Variable(0, dtype=tf.int64, trainable=False, name="policy_replica")
         info = ThompsonInfo(
-            tf.TensorSpec([], tf.int64, "id"), tf.TensorSpec([self.num_features], tf.float32, "chosen_arm_features")
+            tf.TensorSpec([], tf.int64, "id"),
+            tf.TensorSpec([width], tf.float32, "chosen_arm_features"),
+            tf.TensorSpec([], tf.float32, "propensity") if options.emit_propensity else (),
         )
-        super().__init__(time_step_spec, action_spec, info_spec=info, name=name)
+        super().__init__(
+            time_step_spec,
+            action_spec,
+            info_spec=info,
+            observation_and_action_constraint_splitter=options.splitter,
+            name=name,
+        )
+        specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), time_step_spec.observation
+        )
+        signature = [specs, tf.TensorSpec([], tf.int64)]
+        # One graph for all sizes of batches.
+        self._decide_any = tf.function(self._decide, input_signature=signature, autograph=False)
+        self._values_any = tf.function(self._arm_values, input_signature=signature[:1], autograph=False)
+
+    # What an ensemble fills in. Features are whatever `_features` returns.
 
     @abc.abstractmethod
-    def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws members; returns the best action `[batch]` and its features, from features `[batch, actions, d]`."""
+    def _features(self, observation: Any) -> Tensor:
+        """Returns features of a batch of observations."""
 
-    def _act(self, time_step: Any, seed: Any) -> tuple[Tensor, ThompsonInfo]:
-        key = tf.constant(self._key if seed is None else draws.key(int(seed), draws.Purpose.BANDIT_POLICY), tf.int64)
-        features = arm_features(time_step.observation, self.num_actions)
-        step = self.step.read_value()
-        rows = tf.range(tf.shape(features)[0], dtype=tf.int64)
-        action, chosen = self._predict(features, step, rows + self._row_offset, key)
+    @abc.abstractmethod
+    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
+        """Returns the features of the actions taken, `[batch, width]`."""
+
+    @abc.abstractmethod
+    def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
+        """Draws a member for each row; returns what it predicts for each action, `[batch, actions]`."""
+
+    @abc.abstractmethod
+    def _moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns mean and standard deviation over members, both `[batch, actions]` float64."""
+
+    @abc.abstractmethod
+    def _samples(self, features: Tensor) -> Tensor:
+        """Returns what all members predict, `[batch, members, actions]` float64, or points that stand for them."""
+
+    def _probabilities(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the probability that a member's best action is each, `[batch, actions]` float64."""
+        return choice_lib.best_shares(choice_lib.allowed(self._samples(features), mask))
+
+    # For users.
+
+    def arm_values(self, observation: Any) -> ArmValues:
+        """Returns mean, standard deviation and probability of being the best of each action, `[batch, actions]`."""
+        return self._values_any(self._checked(observation))
+
+    def set_replica(self, replica: int) -> None:
+        """Gives this copy of the policy ids and draws of its own: a number below 4,096 that no other copy has."""
+        if not 0 <= replica < MAX_REPLICAS:
+            raise ValueError(f"Expected a replica in [0, {MAX_REPLICAS}). Received: {replica}")
+        self.replica.assign(replica)
+
+    # Deciding.
+
+    def _decide(self, observation: Any, key: Tensor) -> tuple[Tensor, ThompsonInfo]:
+        features, mask = self._read(observation)
+        size = tf.shape(tf.nest.flatten(observation)[0])[0]
+        step, replica = self.step.read_value(), self.replica.read_value()
+        rows = tf.range(tf.cast(size, tf.int64)) + tf.bitwise.left_shift(replica, tf.constant(REPLICA_BITS, tf.int64))
+        action, propensity = self._choose(features, mask, step, rows + self.options.row_offset, key)
+        info = ThompsonInfo(steps.make_ids(step, rows), tf.cast(self._chosen(features, action), tf.float32), propensity)
         with tf.control_dependencies([action]):
             self.step.assign_add(1)
-        return tf.cast(action, self.action_spec.dtype), ThompsonInfo(steps.make_ids(step, rows), chosen)
+        return tf.cast(action, self.action_spec.dtype), info
+
+    def _choose(
+        self, features: Tensor, mask: Tensor | None, step: Tensor, rows: Tensor, key: Tensor
+    ) -> tuple[Tensor, Any]:
+        """Returns the action `[batch]`, and its propensity where it is asked for."""
+        choice, probabilities = Choice(self.options.choice), None
+        if choice is Choice.IDS:
+            probabilities = choice_lib.information_directed(choice_lib.allowed(self._samples(features), mask))
+            action = choice_lib.pick(probabilities, steps.uniform(key, step, rows, 1)[0])
+        else:
+            if choice is Choice.THOMPSON:
+                values = self._draw(features, step, rows, key)
+            else:
+                mean, deviation = self._moments(features)
+                values = mean + self.options.ucb_width * deviation if choice is Choice.UCB else mean
+            action = tf.argmax(choice_lib.allowed(tf.cast(values, DTYPE), mask), axis=-1, output_type=tf.int32)
+        if not self.options.emit_propensity:
+            return action, ()
+        if choice in (Choice.GREEDY, Choice.UCB):
+            return action, tf.ones(tf.shape(action), tf.float32)
+        if probabilities is None:
+            probabilities = self._probabilities(features, mask)
+        taken = tf.gather(probabilities, action, batch_dims=1)
+        # Points that stand for infinitely many members may miss what is rarer than one of them.
+        return action, tf.cast(tf.maximum(taken, 0.5 / choice_lib.POINTS), tf.float32)
+
+    def _arm_values(self, observation: Any) -> ArmValues:
+        features, mask = self._read(observation)
+        return ArmValues(*self._moments(features), self._probabilities(features, mask))
+
+    def _split(self, observation: Any) -> tuple[Any, Tensor | None]:
+        """Returns the observation of features, and which actions are allowed, `[batch, actions]`."""
+        mask = None
+        if self.options.splitter is not None:
+            observation, mask = self.options.splitter(observation)
+            mask = tf.cast(mask, tf.bool)
+        observation, present = observations.split_mask(observation, self.num_actions)
+        return observation, mask if present is None else present if mask is None else mask & present
+
+    def _read(self, observation: Any) -> tuple[Tensor, Tensor | None]:
+        """Returns features and mask, or raises where features are not finite or nothing is allowed."""
+        observation, mask = self._split(observation)
+        features = self._features(observation)
+        checks = []
+        finite = tf.reduce_all(tf.math.is_finite(features))
+        checks.append((finite, ["Expected finite features. Received: NaN or infinite ones in an observation"]))
+        if mask is not None:
+            fits = tf.reduce_all(tf.reduce_any(mask, axis=1))
+            checks.append((fits, ["Expected a mask that allows an action. Received: a row that allows none"]))
+        operations = [tf.debugging.Assert(condition, data) for condition, data in checks]
+        with tf.control_dependencies([operation for operation in operations if operation is not None]):
+            return tf.identity(features), mask
+
+    def _checked(self, observation: Any) -> Any:
+        spec = self.time_step_spec.observation
+        observation = tf.nest.map_structure(lambda one, part: tf.cast(part, one.dtype), spec, observation)
+        observations.check_shapes(observation, spec)
+        return observation
+
+    def _act(self, time_step: Any, seed: Any) -> tuple[Tensor, ThompsonInfo]:
+        key = self._key if seed is None else draws.key(int(seed), draws.Purpose.BANDIT_POLICY)
+        observation = self._checked(time_step.observation)
+        decided = self._decide_any(observation, tf.constant(key, tf.int64))
+        batch = tf.nest.flatten(observation)[0].shape[:1]
+        for part in tf.nest.flatten(decided):
+            part.set_shape(batch.concatenate(part.shape[1:]))
+        return decided
 
     def _action(self, time_step: Any, policy_state: Any, seed: Any = None) -> Any:
         action, info = self._act(time_step, seed)
@@ -95,14 +223,25 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
     def _distribution(self, time_step: Any, policy_state: Any) -> Any:
         # As TF-Agents' own Thompson sampling: a decision is drawn here, and the distribution is all at it.
         step = self._action(time_step, policy_state)
-        return step._replace(action=_Drawn(step.action))
+        values = self.arm_values(time_step.observation).mean
+        mask = self._split(time_step.observation)[1]
+        greedy = tf.argmax(choice_lib.allowed(values, mask), axis=-1, output_type=self.action_spec.dtype)
+        return step._replace(action=_Drawn(step.action, greedy))
 
 
 class _Drawn(tfp.distributions.Deterministic):
-    """A drawn action as a distribution that PolicySaver leaves out of what it saves, because it has no type spec.
+    """A drawn action as a distribution, whose mode is the action that is best by the mean: for `GreedyPolicy`.
 
-    Saved as part of a policy, it would need TensorFlow Probability wherever the policy is loaded.
+    PolicySaver leaves it out of what it saves, because it has no type spec. Saved as part of a policy, it would need
+    TensorFlow Probability wherever the policy is loaded.
     """
+
+    def __init__(self, action: Tensor, greedy: Tensor) -> None:
+        super().__init__(action)
+        self._greedy = greedy
+
+    def _mode(self) -> Tensor:
+        return self._greedy
 
 
 def _no_type_spec(self: _Drawn) -> Any:
@@ -112,55 +251,11 @@ def _no_type_spec(self: _Drawn) -> Any:
 _Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
 
 
-class LinearThompsonPolicy(ThompsonPolicy):
-    """Thompson sampling from the distribution of a linear ensemble, or from its M members."""
-
-    def __init__(
-        self,
-        time_step_spec: Any,
-        action_spec: Any,
-        sums: thompson.Sums,
-        spread: Spread,
-        anchor_deviation: float,
-        num_problems: int,
-        num_members: int | None,
-        seed: int,
-        row_offset: int = 0,
-    ) -> None:
-        super().__init__(time_step_spec, action_spec, seed, row_offset, "linear_thompson_policy")
-        self._sums, self._spread, self._anchor_deviation = sums, spread, anchor_deviation
-        self._num_problems, self._num_members = num_problems, num_members
-        self._compiled = tf.function(self._choose, jit_compile=True, autograph=False)
-
-    def _predict(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        batch = features.shape[0]
-        if self._num_problems > 1 and batch not in (None, self._num_problems):
-            raise ValueError(f"Expected a batch of the agent's {self._num_problems} problems. Received: {batch} rows")
-        sums = thompson.Sums(*(variable.read_value() for variable in self._sums))
-        # XLA needs to know shapes; a policy saved for any batch size runs as plain operations.
-        choose = self._choose if batch is None else self._compiled
-        return choose(sums, features, step, rows, key)
-
-    def _choose(
-        self, sums: thompson.Sums, features: Tensor, step: Tensor, rows: Tensor, key: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        if self._num_problems == 1:  # All rows are decisions of one problem.
-            sums = thompson.Sums(*(tf.repeat(s, tf.shape(rows)[0], axis=-1) for s in sums))
-        last = tf.transpose(tf.cast(features, DTYPE), [1, 2, 0])
-        predicted = thompson.choose(
-            sums, last, step, rows, key, self._spread, self._anchor_deviation, self._num_members
-        )
-        action = tf.argmax(predicted, axis=0, output_type=tf.int32)
-        return action, tf.gather(features, action, batch_dims=1)
-
-
-def check_action_spec(action_spec: Any) -> int:
-    """Returns the number of actions, or raises for actions that are not scalar integers from 0."""
-    try:
-        low, high = int(action_spec.minimum), int(action_spec.maximum)
-        fits = action_spec.dtype.is_integer and action_spec.shape.rank == 0 and low == 0 and high >= 0
-    except (AttributeError, TypeError, ValueError):
-        fits, high = False, 0
-    if not fits:
-        raise ValueError(f"Expected a scalar integer action_spec with minimum 0. Received: {action_spec}")
-    return high + 1
+def set_replica(loaded: Any, replica: int) -> None:
+    """Gives a loaded SavedModel of a policy ids and draws of its own, as `ThompsonPolicy.set_replica`."""
+    if not 0 <= replica < MAX_REPLICAS:
+        raise ValueError(f"Expected a replica in [0, {MAX_REPLICAS}). Received: {replica}")
+    found = [variable for variable in loaded.model_variables if variable.name.startswith("policy_replica")]
+    if len(found) != 1:
+        raise ValueError("Expected a saved policy of an ensemble. Received: one without a replica")
+    found[0].assign(replica)

@@ -1,15 +1,18 @@
 """Thompson sampling on heteroscedastic linear bandits (section 6): tunes, runs, and writes regret tables and figures.
 
 The same command continues after Ctrl-C, a crash or a kill. Agents without bootstrap are tuned for each horizon on
-problems of their own; all are then compared on the same problems.
+problems of their own; all are then compared on the same problems. `bandit replay LOG` evaluates policies from a log.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Any
 
-from benchmarks.commands import options, sweep
+from benchmarks.commands import bandit_replay, options, sweep
+
+_MIN_PARTS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,21 +36,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of finite ensembles; none to skip them (standard: 1 to 300)",
     )
     parser.add_argument("--members-horizon", type=int, help="steps for finite ensembles (default 500)")
-    parser.add_argument("--part", type=int, help="problems per run of the sweep (standard: 500)")
+    parser.add_argument("--part", type=int, help="problems per run of the sweep (500, or a 20th of them)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default 0)")
     options.add_results(parser, "results/bandit", "folder of runs, tables and figures")
     sweep.add_engine_arguments(parser)
+    replay = parser.add_subparsers(dest="action", metavar="{replay}", title="on a log of your own")
+    example = "bandit replay log.csv --reward r --action a --propensity p"
+    bandit_replay.add_arguments(options.add_command(replay, "replay", bandit_replay.HELP, example))
 
 
-def run(args: argparse.Namespace) -> int:
-    """Computes what is missing, then writes tables and figures."""
-    from benchmarks.figures import registry, running
-
-    figures = registry.select(["bandit"])
+def asked_sizes(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings that were asked for. Few problems make small parts: agents are compared over parts."""
+    part = args.part
+    if part is None and args.problems is not None:
+        part = max(1, min(500, args.problems // _MIN_PARTS))
     asked = {
         "num_problems": args.problems,
         "tuning_problems": args.tuning_problems,
-        "part": args.part,
+        "part": part,
         "horizon": args.horizon,
         "num_actions": args.actions,
         "dim": args.dim,
@@ -56,7 +62,16 @@ def run(args: argparse.Namespace) -> int:
         "members": None if args.members is None else tuple(sorted(set(args.members))),
         "members_horizon": args.members_horizon,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Computes what is missing, then writes tables and figures; or evaluates policies from a log."""
+    if args.action == "replay":
+        return bandit_replay.run(args)
+    from benchmarks.figures import registry, running
+
+    figures, given = registry.select(["bandit"]), asked_sizes(args)
     plans = [
         running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.results, args.preset)
         for figure in figures

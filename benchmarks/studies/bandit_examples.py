@@ -70,10 +70,10 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
 
     import tf_ensembles as tfe
     from bandit_env import NeuralThompsonAgent
-    from bandit_env.agents import policy
+    from bandit_env.agents import observations
 
-    num_actions = policy.check_action_spec(action_spec)
-    features = policy.num_features(time_step_spec.observation, num_actions)
+    num_actions = observations.check_action_spec(action_spec)
+    features = observations.num_features(time_step_spec.observation, num_actions)
     heads = 1 if isinstance(time_step_spec.observation, dict) else num_actions
 
     def build() -> keras.Model:

@@ -150,6 +150,7 @@ def test_words_for_what_an_interval_says():
     assert stats.direction(stats.Interval(1.0, 0.5, 2.0, 5)) == stats.HIGHER
     assert stats.direction(stats.Interval(0.1, -0.5, 2.0, 5)) == stats.NO_DIFFERENCE
     assert stats.direction(stats.Interval(-1.0, -2.0, -0.5, 4)) == stats.TOO_FEW
+    assert stats.direction(stats.Interval(-1.0, float("nan"), float("nan"), 9)) == stats.TOO_FEW
 
 
 def test_few_and_equal_values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ class _Figure(figures_base.Figure):
         return [lambda rows: runs.member_runs(size)] if size.members else []
 
     def collect(self, size: Settings, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns final regret by the number of members; 0 stands for infinitely many."""
+        """Returns final regret by the number of members, `inf` for infinitely many."""
         import pandas as pd
 
         planned, horizon = runs.member_runs(size), min(size.horizon, size.members_horizon)
@@ -52,7 +53,7 @@ class _Figure(figures_base.Figure):
             gap = stats.paired_difference(parts[0], infinite)
             table.append(
                 {
-                    "members": members or 0,
+                    "members": members or math.inf,
                     "horizon": horizon,
                     "regret": mean[0],
                     "standard_error": error[0],
@@ -71,11 +72,12 @@ class _Figure(figures_base.Figure):
             ends = {"low": table.minus_infinite - table.minus_infinite_95}
             ends["high"] = table.minus_infinite + table.minus_infinite_95
             table = table.assign(**{f"minus_infinite_{end}": values for end, values in ends.items()})
+        table = table.assign(members=table.members.astype(float).replace(0.0, math.inf))  # It was 0 before.
         return table if "problems" in table else table.assign(problems=0)
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns regret by M, and the difference on the same problems."""
-        finite, infinite = table[table.members > 0], table[table.members == 0].iloc[0]
+        finite, infinite = table[table.members < math.inf], table[table.members == math.inf].iloc[0]
         rows = finite.to_dict("records")
         points = [
             panels.point(row["members"], stats.normal_interval(row["regret"], row["standard_error"], row["problems"]))
@@ -102,7 +104,7 @@ class _Figure(figures_base.Figure):
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns the sizes and the horizon."""
         table = tables.of(self)
-        return {"members": listing(table[table.members > 0].members), "horizon T": listing(table.horizon)}
+        return {"members": listing(table[table.members < math.inf].members), "horizon T": listing(table.horizon)}
 
     def caption(self, tables: Tables) -> str:
         """Returns what stands below the picture."""

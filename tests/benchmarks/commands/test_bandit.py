@@ -56,7 +56,7 @@ def test_tables_and_figures_of_a_small_experiment(rows, tmp_path):
     curve = parts[parts["agent"] == "ensemble-bp"].groupby("step")["regret"].mean()
     np.testing.assert_allclose(curve, direct.regret[curve.index - 1], rtol=1e-3)
     members = pd.read_csv(tmp_path / "members.csv")
-    assert list(members["members"]) == [1, 2, 0]
+    assert list(members["members"]) == [1, 2, np.inf]
     assert members["minus_infinite"].iloc[-1] == 0.0
     for figure in FIGURES:
         assert (tmp_path / f"{figure.name}.png").stat().st_size > 5000
@@ -104,6 +104,14 @@ def test_bad_settings_are_named():
     ]:
         with pytest.raises(ValueError, match=message):
             experiment.Settings(**change)
+
+
+def test_few_problems_are_cut_into_enough_parts_to_compare():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    for options, part in [("--problems 200", 10), ("--problems 7", 1), ("--problems 200 --part 50", 50), ("", None)]:
+        assert command.asked_sizes(parser.parse_args(options.split())).get("part") == part
+    assert command.asked_sizes(parser.parse_args(["--problems", "100000"]))["part"] == 500
 
 
 def test_help_needs_no_tensorflow():
