@@ -54,7 +54,9 @@ def test_the_context_decides_on_stock_environments(kind):
     means = np.concatenate([task.mean_rewards(task.env.reset().observation) for _ in range(20)])
     guessing = (means.max(1) - means.mean(1)).mean()
     assert regret[-10:].mean() < 0.25 * guessing
-    np.testing.assert_allclose(agent.noise_variance(), 0.25, rtol=0.8)  # by arm, some of few data
+    # 0.25; arms of some 50 data may be off by 5 sqrt(2 / 50) of it, and 4 observations of about 2 count, too.
+    variance = agent.noise_variance().numpy()
+    assert ((variance > 0.1) & (variance < 0.7)).all()
 
 
 @pytest.mark.slow
