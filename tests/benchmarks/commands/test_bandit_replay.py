@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.commands import bandit_replay, main
+from benchmarks.commands import main
+from benchmarks.commands.bandit import replay
 from tests.bandit_env.test_off_policy import simulate
 
 NAMES = ["blue", "green", "red"]
@@ -37,7 +38,7 @@ def test_a_log_ends_as_a_table_and_a_plot(table, tmp_path, capsys):
 
 
 def test_actions_may_have_names_and_features_be_chosen(table):
-    log, names = bandit_replay.make_log(table, "arm", "r", "p", ["x2"])
+    log, names = replay.make_log(table, "arm", "r", "p", ["x2"])
     assert names == NAMES
     np.testing.assert_array_equal(np.array(names)[log.action], table.arm)
     np.testing.assert_array_equal(log.features[:, 0], table.x2)
@@ -46,7 +47,7 @@ def test_actions_may_have_names_and_features_be_chosen(table):
 def test_parquet_is_read_as_csv_is(table, tmp_path):
     pytest.importorskip("pyarrow")
     table.to_parquet(tmp_path / "log.parquet")
-    pd.testing.assert_frame_equal(bandit_replay.read(tmp_path / "log.parquet"), table)
+    pd.testing.assert_frame_equal(replay.read(tmp_path / "log.parquet"), table)
 
 
 def test_what_does_not_fit_takes_one_line(table, tmp_path, capsys, monkeypatch):

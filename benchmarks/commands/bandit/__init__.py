@@ -10,7 +10,8 @@ import argparse
 import dataclasses
 from typing import Any
 
-from benchmarks.commands import bandit_replay, options, sweep
+from benchmarks.commands import options, sweep
+from benchmarks.commands.bandit import replay
 
 _MIN_PARTS = 20
 
@@ -40,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default 0)")
     options.add_results(parser, "results/bandit", "folder of runs, tables and figures")
     sweep.add_engine_arguments(parser)
-    replay = parser.add_subparsers(dest="action", metavar="{replay}", title="on a log of your own")
+    commands = parser.add_subparsers(dest="action", metavar="{replay}", title="on a log of your own")
     example = "bandit replay log.csv --reward r --action a --propensity p"
-    bandit_replay.add_arguments(options.add_command(replay, "replay", bandit_replay.HELP, example))
+    replay.add_arguments(options.add_command(commands, "replay", replay.HELP, example))
 
 
 def asked_sizes(args: argparse.Namespace) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def asked_sizes(args: argparse.Namespace) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, then writes tables and figures; or evaluates policies from a log."""
     if args.action == "replay":
-        return bandit_replay.run(args)
+        return replay.run(args)
     from benchmarks.figures import registry, running
 
     figures, given = registry.select(["bandit"]), asked_sizes(args)
