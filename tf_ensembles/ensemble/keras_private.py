@@ -138,6 +138,13 @@ def track_loss(model: keras.Model, loss: Any, count: Any) -> None:
     model._loss_tracker.update_state(loss, sample_weight=count)
 
 
+def forget_metrics(model: keras.Model, metrics: Any) -> None:
+    """Takes metrics of an earlier `compile` out of those that a model resets and reports."""
+    # Keras tracks what is set as an attribute, and keeps it when the attribute is set again.
+    for metric in metrics:
+        model._tracker.untrack(metric)
+
+
 def overrides(model: keras.Model, method: str) -> bool:
     """Whether the class of a model has a method of its own in place of one that Keras's training calls."""
     return getattr(type(model), method) is not getattr(keras.Model, method)

@@ -248,6 +248,8 @@ class Ensemble(Steps, Served):
             outputs.num_targets(self.head, self._num_outputs)  # Raises where columns do not fit the loss.
             stack.check_prior(self.head, self._num_outputs, self.priors, self._built_on)
         split = outputs.split_metrics(metrics, self.kind, self._member_loss)
+        if self.compiled:
+            keras_private.forget_metrics(self, [*self._member_metrics, *self._logit_metrics, self._member_mean])
         listed, self._member_metrics, self._logit_metrics, others = split
         self._auto_jit = jit_compile == "auto"
         kwargs.update(weighted_metrics=weighted_metrics, jit_compile=jit_compile)

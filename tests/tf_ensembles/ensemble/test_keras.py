@@ -271,3 +271,19 @@ def test_constraints_and_regularizers_of_members_act_member_by_member():
     ensemble.compile(keras.optimizers.SGD(0.1), LOSS)
     ensemble.fit(X, Y, batch_size=10, epochs=3, shuffle=False, verbose=0)
     np.testing.assert_allclose(ensemble.predict(X, verbose=0), np.stack(alone, axis=1), atol=1e-5)
+
+
+def test_compiling_again_forgets_the_metrics_before():
+    def build():
+        return keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    ensemble = tfe.Ensemble(build, 2)
+    ensemble.compile(
+        "sgd", loss, metrics=[tfe.metrics.JointNLL(2), keras.metrics.SparseCategoricalCrossentropy(from_logits=True)]
+    )
+    ensemble.compile("sgd", loss, metrics=[tfe.metrics.MarginalNLL()])
+    x, y = np.ones((4, 2), "float32"), np.array([0, 1, 2, 0])
+    assert set(ensemble.evaluate(x, y, verbose=0, return_dict=True)) == {"loss", "marginal_nll"}
+    ensemble.compile("sgd", loss)
+    assert [metric.name for metric in ensemble.metrics] == ["loss", "member_losses"]
