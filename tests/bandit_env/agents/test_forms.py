@@ -68,7 +68,7 @@ def test_no_worse_than_stock_linear_thompson_sampling(kind):
         task = make(seed, 8)
         specs = task.env.time_step_spec(), task.env.action_spec()
         if ours:
-            agent = bandit_env.EnsembleThompsonAgent(*specs, "ensemble-bp", None, seed=seed)
+            agent = bandit_env.EnsembleThompsonAgent(*specs, "ensemble-p", None, prior_scale=None, seed=seed)
         else:
             agent = baselines.make_lin_ts(*specs, seed)
         return stock.run(task, agent, 40).sum()
