@@ -60,6 +60,11 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
     namespace = run_blocks(path, FIVE_SEEDS, ONE_SEED if path.stem == "keras" else FIVE_SEEDS)
     if path.stem == "keras":
         assert_four_are_in_order(namespace["nll"], num_seeds=1)
+    if path.stem == "bandit":
+        n, p, bp = (np.array([result.regret[-1] for result in listed]) for listed in namespace["results"].values())
+        # On each of five seeds, with margins of about half of what was measured.
+        assert (n > 3.0 * p).all()
+        assert (p > 1.2 * bp).all()
 
 
 def run_blocks(path, old="", new=""):
