@@ -66,7 +66,7 @@ class Purpose(enum.Enum):
     BOOTSTRAP = "a member's loss weights and target noise"
     ANCHOR_COUNTS = "how often a dyadic batch repeats each anchor"
     SERVED_MEMBER = "the member that answers a SavedModel's sample"
-    PREDICTION_SETS = "the randomization of conformal sets", 8 * _FAR
+    PREDICTION_SETS = "the randomization of conformal sets", 10 * _FAR
     PRIOR = "the initial weights of prior functions", 0x5EED_0001
     INITIAL_WEIGHTS = "initial weights that came out the same for two members, drawn again", 0, 0, 0, 3
     # The compiled loop of small networks.

@@ -60,9 +60,15 @@ class Tables:
         """Whether a file is there, by its path within a results folder."""
         return self._path(name).is_file()
 
-    def read(self, name: str, columns: Sequence[str] = ()) -> pd.DataFrame:
-        """Returns a CSV file; raises where it is missing or lacks columns."""
-        table = self._read(name)
+    def read(self, name: str, columns: Sequence[str] = (), infinite: str = "") -> pd.DataFrame:
+        """Returns a CSV file; raises where it is missing or lacks columns.
+
+        Args:
+            name: its path within a results folder.
+            columns: what it must have.
+            infinite: a column that counts something, and where infinity is a count, too.
+        """
+        table = self._read(name, infinite)
         missing = [column for column in columns if column not in table]
         if missing:
             raise ValueError(
@@ -70,13 +76,13 @@ class Tables:
             )
         return table
 
-    def _read_file(self, name: str) -> pd.DataFrame:
+    def _read_file(self, name: str, infinite: str) -> pd.DataFrame:
         extras.require("pandas", "A table")
         import pandas as pd
 
         if not self.has(name):
             raise NoDataError(f"{name} is not there")
-        return _checked(pd.read_csv(self._path(name)), name)
+        return _checked(pd.read_csv(self._path(name)), name, infinite)
 
     def _figure_table(self, figure: Figure) -> pd.DataFrame:
         """Returns the table of a figure; raises where the folder has no usable rows of it. `of` remembers it."""
@@ -86,7 +92,7 @@ class Tables:
         return table
 
 
-def _checked(table: pd.DataFrame, name: str) -> pd.DataFrame:
+def _checked(table: pd.DataFrame, name: str, infinite: str) -> pd.DataFrame:
     """Returns a table whose numbers are numbers; raises where a cell that counts something is infinite.
 
     Scores may be infinite: the KL of an ensemble without spread is.
@@ -100,7 +106,7 @@ def _checked(table: pd.DataFrame, name: str) -> pd.DataFrame:
         numbers = pd.to_numeric(table[column], errors="coerce")
         if numbers.notna().any() and numbers.notna().equals(table[column].notna()):
             table = table.assign(**{str(column): numbers})  # Integers that are too long for one are read as text.
-        if column in _COUNTS and (wrong := np.isinf(numbers.to_numpy(float))).any():
+        if column in _COUNTS and column != infinite and (wrong := np.isinf(numbers.to_numpy(float))).any():
             line = int(wrong.argmax())
             raise ValueError(
                 f"Expected finite numbers in column {column} of {name}. "

@@ -29,16 +29,16 @@ def variances(env: Any) -> dict[str, tuple[str, Any]]:
 
 def measure(num_problems: int, horizon: int, seed: int) -> dict[str, Array]:
     """Returns the cumulative regret of each problem, by agent, `[problems]`."""
-    import bandit_env
+    from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
     from bandit_env.agents import driver
 
     found = {}
-    for name in variances(bandit_env.HeteroscedasticLinearBandit(1)):
-        env = bandit_env.HeteroscedasticLinearBandit(num_problems, seed=seed)
+    for name in variances(HeteroscedasticLinearBandit(1)):
+        env = HeteroscedasticLinearBandit(num_problems, seed=seed)
         kind, variance = variances(env)[name]
         specs = env.time_step_spec(), env.action_spec()
-        agent = bandit_env.EnsembleThompsonAgent(*specs, kind, variance, num_problems=num_problems, seed=seed)
-        regret = bandit_env.CumulativeRegret(env.mean_rewards, num_problems)
+        agent = EnsembleThompsonAgent(*specs, kind, variance, num_problems=num_problems, seed=seed)
+        regret = CumulativeRegret(env.mean_rewards, num_problems)
         driver.make_online(env, agent, horizon, [regret])()
         found[name] = regret.regret.numpy()
     return found

@@ -67,7 +67,8 @@ class _Figure(figures_base.Figure):
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns regret by the number of members, and its difference from the infinite ensemble's."""
-        table = tables.read("bandit/members.csv", ("members", "horizon", "regret", "standard_error", "minus_infinite"))
+        columns = ("members", "horizon", "regret", "standard_error", "minus_infinite")
+        table = tables.read("bandit/members.csv", columns, infinite="members")
         if "minus_infinite_95" in table:  # As it was kept before: the half of the interval's width.
             ends = {"low": table.minus_infinite - table.minus_infinite_95}
             ends["high"] = table.minus_infinite + table.minus_infinite_95
