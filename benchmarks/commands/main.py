@@ -12,6 +12,8 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import os
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -124,7 +126,12 @@ def _run(module: Any, args: argparse.Namespace, name: str) -> int:
         return int(module.run(args) or 0)
     with quiet.quiet():
         try:
-            return int(module.run(args) or 0)
+            code = int(module.run(args) or 0)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:  # Whoever reads, `head` for example, has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end.
+            return 128 + signal.SIGPIPE
         except USER_ERRORS as error:
             print(f"tf-ensembles {name}: error: {_one_line(extras.explain(error) or error)}", file=sys.stderr)
             return 2

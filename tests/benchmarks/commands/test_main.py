@@ -111,3 +111,11 @@ def test_interrupt_ends_quietly(monkeypatch, capsys):
     monkeypatch.setattr(info, "run", interrupted)
     assert cli.main(["info"]) == 130
     assert capsys.readouterr().err == "tf-ensembles info: stopped\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m benchmarks.commands.main completion bash | head -1; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert result.stdout.startswith("# bash completion")
+    assert result.stderr == ""
+    assert result.returncode in (0, 141)  # The first where all was written before anybody stopped reading.
