@@ -58,6 +58,10 @@ def calibrate(
     for name, value, choices in (("method", method, Method), ("objective", objective, Objective)):
         if value not in get_args(choices):
             raise ValueError(f"Expected {name} in {list(get_args(choices))}. Received: {value!r}")
+    if np.ndim(y) == 0 or not len(np.asarray(y)):
+        raise ValueError(
+            f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
+        )
     if method == "conformal":
         from tf_ensembles.decisions.conformal import Conformal
 
@@ -363,4 +367,6 @@ class CalibratedNoise(Wrapped):
     @property
     def head(self) -> Any:
         """How outputs are read: as the ensemble's, with wider or narrower noise."""
-        return Widened(self.model.head, float(self.factor))
+        with tf.init_scope():  # A number, while something is traced, too.
+            factor = float(self.factor)
+        return Widened(self.model.head, factor)

@@ -113,6 +113,9 @@ class Conformal(Wrapped):
                 raise ValueError(f"Expected {name} in {list(choices)} for this model. Received: {value!r}")
         if (by == "group") != (groups is not None):
             raise ValueError(f"Expected groups with by='group', and only then. Received: by={by!r}, groups={groups!r}")
+        penalty, free = regularization
+        if not (0.0 <= penalty < math.inf and free >= 0):
+            raise ValueError(f"Expected regularization (penalty >= 0, labels >= 0). Received: {regularization!r}")
         members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
         names = None if groups is None else np.unique(np.asarray(groups))
         size = members.shape[-1] if by == "class" else 1 if names is None else len(names)

@@ -58,7 +58,8 @@ def band(
     )
     axes.plot(place, mean, color=_MEAN, lw=1.5, label="mean")
     _data(axes, x_data, y_data, target)
-    axes.legend(frameon=False, fontsize=9)
+    axes.set(xlabel="input", ylabel="target")
+    axes.legend(fontsize=9)
     return axes
 
 

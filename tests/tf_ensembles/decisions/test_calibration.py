@@ -180,7 +180,8 @@ def test_bad_input_is_named():
         tfe.calibrate(Fixed(M), LOGITS, LABELS, level=0.9)
     with pytest.raises(ValueError, match=r"Expected at least tau=10 examples. Received: 5"):
         tfe.calibrate(Fixed(M), LOGITS[:5], LABELS[:5], objective="joint")
-    with pytest.raises(ValueError, match="Expected non-empty logits"):
-        tfe.calibrate(Fixed(M), LOGITS[:0], LABELS[:0])
+    for method in ("temperature", "conformal"):
+        with pytest.raises(ValueError, match=r"Expected calibration data.*Received: y of shape \(0,\)"):
+            tfe.calibrate(_trained(), np.zeros((0, 4), "float32"), LABELS[:0], method=method)
     with pytest.raises(ValueError, match="Expected fit on the ensemble"):
         tfe.calibrate(Fixed(M), LOGITS, LABELS).fit(LOGITS, LABELS)

@@ -144,7 +144,7 @@ def test_it_saves_loads_and_the_signature_gives_the_same_sets(task, tmp_path):
         model.compile("sgd", tfe.losses.GaussianNLL())
         y, score = x[:, :1], "quantiles"
     options = dict(method="conformal", level=0.8, score=score, by="group", groups=groups)
-    conformal = tfe.calibrate(model, x, y, **options)
+    conformal = tfe.calibrate(tfe.calibrate(model, x, y), x, y, **options)  # calibrated first
     conformal.save(tmp_path / "conformal.keras")
     loaded = keras.saving.load_model(tmp_path / "conformal.keras")
     tfe.export_saved_model(conformal, tmp_path / "saved")
@@ -177,6 +177,8 @@ def test_bad_input_is_named():
         tfe.calibrate(Fixed(M), outputs, labels, method="conformal", level=1.0)
     with pytest.raises(ValueError, match=r"Expected score in \['lac', 'aps', 'raps'\]"):
         tfe.calibrate(Fixed(M), outputs, labels, method="conformal", score="absolute")
+    with pytest.raises(ValueError, match=r"Expected regularization \(penalty >= 0, labels >= 0\)"):
+        tfe.calibrate(Fixed(M), outputs, labels, method="conformal", score="raps", regularization=(-1.0, 2))
     conformal = tfe.calibrate(Fixed(M), outputs, labels, method="conformal")
     with pytest.raises(ValueError, match="Expected predict_set for classes"):
         conformal.predict_interval(outputs)
