@@ -101,6 +101,16 @@ class Interval:
         numbers = (self.estimate + value, self.low + value, self.high + value)
         return Interval(*numbers, self.count, None if ends is None else moved)
 
+    def widened(self, factor: float) -> Interval:
+        """Returns the interval with both ends `factor` times as far from the estimate, as where seeds share data."""
+        ends = self.ends
+
+        def wider(low: float, high: float) -> tuple[float, float]:
+            return self.estimate + factor * (low - self.estimate), self.estimate + factor * (high - self.estimate)
+
+        at = None if ends is None else lambda level: wider(*ends(level))
+        return Interval(self.estimate, *wider(self.low, self.high), self.count, at)
+
     def numbers(self) -> dict[str, float]:
         """Returns what a table keeps of it."""
         return {"estimate": self.estimate, "low": self.low, "high": self.high, "count": self.count}

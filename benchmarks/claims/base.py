@@ -166,7 +166,7 @@ class Claim:
     text: str  # in our words
     test: Test
     rule: str  # when it counts as supported
-    sample: Literal["seeds", "problems", "settings", "parts of the problems"] = "seeds"
+    sample: Literal["seeds", "problems", "settings", "splits", "parts of the problems"] = "seeds"
     min_count: int = 5  # fewer give no verdict
     directional: bool = True  # whether it tells agents apart, so that exchanging them must overturn it
     identity: bool = False  # whether it is algebra, checked up to rounding: no test of a family

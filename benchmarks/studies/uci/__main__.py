@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.uci import protocol, table, training
+from benchmarks.studies.uci import claims, protocol, table, training
 from tf_ensembles import metrics
 
 # What is chosen from: for the plain ensemble, and then, for the others, the prior's scale.
@@ -134,9 +134,7 @@ def main() -> None:
         return
     stored = {name: run(args.data, name, args.out, settings, args.seed) for name in args.names}
     print(table.markdown(stored))
-    for name, rows in stored.items():
-        gain = table.difference(rows, "ensemble-p", "ensemble-n", "joint_nll")
-        print(f"{name}: joint NLL of ensemble-p less that of ensemble-n {gain}")
+    print(claims.markdown(claims.evaluate(stored)))
 
 
 if __name__ == "__main__":

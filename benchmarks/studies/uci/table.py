@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import stats
 from benchmarks.studies.uci import protocol
 from tf_ensembles import files, metrics
 
@@ -84,14 +83,6 @@ def interval(rows: Sequence[Row], agent: str, name: str) -> tuple[float, float]:
     """Returns the mean over splits of a score, and its standard error."""
     values = [getattr(row, name) for row in rows if row.agent == agent]
     return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-
-
-def difference(rows: Sequence[Row], agent: str, other: str, name: str) -> stats.Interval:
-    """Returns what an agent has more of a score than another, paired by split, with its 95% interval."""
-    ordered = sorted(rows, key=lambda row: row.split)
-    return stats.paired_difference(
-        *([getattr(row, name) for row in ordered if row.agent == one] for one in (agent, other))
-    )
 
 
 def markdown(stored: dict[str, list[Row]]) -> str:

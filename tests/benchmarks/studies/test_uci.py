@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
+from benchmarks import stats
 from benchmarks.studies.uci import __main__ as study
-from benchmarks.studies.uci import protocol, table, training
+from benchmarks.studies.uci import claims, protocol, table, training
 
 SETTINGS = training.Settings(hidden=6, num_members=2, epochs=2, batch_size=8)
 
@@ -87,9 +88,11 @@ def test_results_are_stored_and_used_again(tmp_path, monkeypatch):
 
 
 def test_kept_results_say_what_the_documents_say():
-    folder = pathlib.Path(study.__file__).parents[2] / "results" / "uci"
+    root = pathlib.Path(study.__file__).parents[3]
+    folder, document = root / "benchmarks" / "results" / "uci", (root / "docs" / "results.md").read_text()
     kept = {name: table.read(folder / f"{name}.csv")[1] for name in protocol.NAMES}
-    assert table.markdown(kept) in (folder / "README.md").read_text()
+    assert table.markdown(kept) in document
+    assert claims.markdown(claims.evaluate(kept)) in document
     for name, rows in kept.items():
         known = protocol.PUBLISHED[name]
         for score, value, published_error in (
@@ -98,3 +101,47 @@ def test_kept_results_say_what_the_documents_say():
         ):
             mean, error = table.interval(rows, "ensemble-n", score)
             assert mean <= value + 2.0 * math.hypot(error, published_error)
+
+
+def made_up(shift=0.0, gain=0.0, splits=protocol.NUM_SPLITS):
+    """Rows in which ensemble-n is `shift` published errors above what was published, and ensemble-p `gain` below it."""
+    rows = {}
+    for name, known in protocol.PUBLISHED.items():
+        rows[name] = []
+        for s in range(splits):
+            wave = 0.1 * np.cos(math.pi * s)  # 0 on average, as often above as below
+            rmse, nll = (
+                value + (shift + wave) * error
+                for value, error in ((known.rmse, known.rmse_error), (known.nll, known.nll_error))
+            )
+            rows[name].append(table.Row("ensemble-n", s, rmse, nll, 10.0, 1.0, 0.9))
+            rows[name].append(table.Row("ensemble-p", s, rmse, nll, 10.0 - gain + 0.1 * wave, 1.0, 0.9))
+    return rows
+
+
+@pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.id)
+def test_every_claim_holds_and_fails_where_it_should(claim):
+    def verdict(rows):
+        return next(one.verdict for one in claims.evaluate(rows) if one.claim is claim)
+
+    published = claim.id.endswith("published")
+    assert verdict(made_up(shift=0.0, gain=0.5)) == stats.SUPPORTED
+    assert verdict(made_up(shift=3.0, gain=-0.5)) == stats.NOT_SUPPORTED
+    assert verdict(made_up(shift=2.0, gain=0.0)) == stats.INCONCLUSIVE
+    assert verdict(made_up(shift=0.0, gain=0.5, splits=19)) == stats.INCONCLUSIVE
+    assert verdict({}) == stats.NOT_MEASURED
+    # Each is about its own scores only.
+    assert verdict(made_up(shift=0.0, gain=-0.5)) == (stats.SUPPORTED if published else stats.NOT_SUPPORTED)
+
+
+def test_splits_that_share_data_widen_the_interval():
+    values = np.random.default_rng(0).normal(size=20)
+    plain = stats.mean_interval(values)
+    wide = plain.widened(1.8)
+    assert wide.estimate == plain.estimate
+    for level in (0.05, 0.1):
+        one, other = plain.at(level), wide.at(level)
+        assert other.low - other.estimate == pytest.approx(1.8 * (one.low - one.estimate))
+        assert other.high - other.estimate == pytest.approx(1.8 * (one.high - one.estimate))
+    # At the level of the widened interval, the value at its end is just left out.
+    assert wide.level(wide.high + 1e-9) == pytest.approx(0.05, rel=1e-3)
