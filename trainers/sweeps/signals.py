@@ -3,6 +3,10 @@
 Python calls handlers between two of its own steps. A library that waits in C, as Ray does for a head that has gone, or
 that has handlers of its own, keeps them from being called. So a thread of ours hears of signals, too, and ends the
 process where it is still busy after some time. Rows that were finished are on the disk by then.
+
+Where a library waits in C and keeps the interpreter's lock, no thread of ours runs, either: Ray does so when a process
+of its own dies while it starts. Then only another process can help. A *guard* hears of signals first, tells the thread,
+and kills this process where the thread could not end it.
 """
 
 from __future__ import annotations
@@ -11,13 +15,32 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds from the signal: until what is under way must have ended, and until workers must have.
-STOP_SECONDS, CLOSE_SECONDS = 1.4, 1.9
+STOP_SECONDS, GUARD_SECONDS, CLOSE_SECONDS = 1.4, 1.7, 1.9
+# Reads one byte per signal, and hands it on. The end of what it reads says that the process, or its sweep, has ended.
+_GUARD = """
+import os, select, sys, time
+heard, onward, parent, seconds, message = *map(int, sys.argv[1:4]), float(sys.argv[4]), sys.argv[5]
+asked = None
+while asked is None or (left := asked + seconds - time.monotonic()) > 0.0:
+    if not select.select([heard], [], [], None if asked is None else left)[0]:
+        continue
+    number = os.read(heard, 1)
+    if not number:
+        sys.exit()
+    os.write(onward, number)
+    if asked is None and number[0] in (2, 15):
+        asked = time.monotonic()
+os.write(2, message.encode())
+os.kill(parent, 9)
+"""
 
 
 class Stop:
@@ -37,31 +60,60 @@ class Stop:
         """Whether to stop."""
         return self.number is not None
 
+    @property
+    def _last_words(self) -> str:
+        return f"\nstopped; {self._where}; the same command continues\n"
+
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Notes signals while the body runs, which has to end soon after one. Only the main thread can do so."""
+    def listening(self, guarded: bool = False) -> Iterator[None]:
+        """Notes signals while the body runs, which has to end soon after one. Only the main thread can do so.
+
+        Args:
+            guarded: whether the body may keep the interpreter's lock for long, so that a guard is needed.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        other = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         ended = threading.Event()
         threading.Thread(target=self._listen, args=(ours, ended), daemon=True).start()
+        told, guard = self._start_guard(theirs) if guarded else (theirs, None)
+        told.setblocking(False)
+        other = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        leaving = False
         try:
             yield
-            ended.set()
         except BaseException as error:
-            # A library's own handler may exit, and then have this process wait at its end: the thread keeps counting.
-            if not (self.asked and isinstance(error, SystemExit)):
-                ended.set()
+            # A library's own handler may exit, and then have this process wait at its end: others keep counting.
+            leaving = self.asked and isinstance(error, SystemExit)
             raise
         finally:
             signal.set_wakeup_fd(other)
-            theirs.close()  # Where there was no signal, the thread reads its end.
+            if leaving:
+                told.detach()
+            else:
+                ended.set()
+                told.close()  # Where there was no signal, the thread reads its end; so does the guard.
+            if guard is not None and not leaving:
+                guard.wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _start_guard(self, onward: socket.socket) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """Starts a process that hears of signals by the socket that is returned, and hands them on."""
+        told, heard = socket.socketpair()
+        words = (heard.fileno(), onward.fileno(), os.getpid(), GUARD_SECONDS, self._last_words)
+        guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARD, *map(str, words)],
+            pass_fds=(heard.fileno(), onward.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in a terminal is not for it.
+        )
+        heard.close()
+        onward.close()
+        return told, guard
 
     def take_back(self) -> None:
         """Installs our handlers again, after a library has installed its own while we are listening."""
@@ -100,5 +152,5 @@ class Stop:
         if ended.wait(max(0.3, self._at + seconds - time.monotonic())):
             return
         with contextlib.suppress(OSError, ValueError):
-            os.write(2, f"\nstopped; {self._where}; the same command continues\n".encode())
+            os.write(2, self._last_words.encode())
         os._exit(128 + (self.number or signal.SIGTERM))

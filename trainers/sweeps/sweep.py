@@ -119,6 +119,7 @@ class Sweep:
         )
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
+        self._guarded = name == "ray"
         self._show = show
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
@@ -143,7 +144,7 @@ class Sweep:
         self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.folder}")
         if units and (time_limit is None or time_limit > 0):
             try:
-                with self._stop.listening():
+                with self._stop.listening(guarded=self._guarded):
                     if self._engine is None:
                         self._engine = self._make()
                         self._stop.take_back()

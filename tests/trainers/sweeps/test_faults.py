@@ -139,6 +139,40 @@ def test_a_signal_ends_a_driver_that_waits_in_a_library(tmp_path, place):
     assert len(sweep_store.read_results(folder)) == 3
 
 
+# Keeps the interpreter's lock in C, as Ray does where one of its processes dies while it starts.
+LOCKED = """
+import ctypes, pathlib, sys
+from trainers.sweeps import signals
+stop = signals.Stop("what was finished is stored in HERE")
+with stop.listening(guarded=True):
+    pathlib.Path(sys.argv[1]).touch()
+    if sys.argv[2] == "locked":
+        mutex, c = ctypes.create_string_buffer(256), ctypes.PyDLL(None)
+        c.pthread_mutex_lock(mutex)
+        c.pthread_mutex_lock(mutex)
+    else:
+        while not stop.asked:
+            ctypes.CDLL(None).usleep(10_000)
+print("left")
+"""
+
+
+@pytest.mark.parametrize("body", ["locked", "free"])
+def test_a_signal_ends_a_driver_whose_interpreter_is_locked(tmp_path, body):
+    command = [sys.executable, "-c", LOCKED, str(tmp_path / "there"), body]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "there").exists)
+    process.send_signal(signal.SIGTERM)
+    started = time.monotonic()
+    output, errors = process.communicate(timeout=20)
+    assert time.monotonic() - started < 6.0  # 2 s on a machine that does nothing else.
+    if body == "locked":
+        assert process.returncode == -signal.SIGKILL
+        assert errors == "\nstopped; what was finished is stored in HERE; the same command continues\n"
+    else:
+        assert (process.returncode, output, errors) == (0, "left\n", "")
+
+
 def test_a_grandchild_neither_hangs_the_driver_nor_outlives_its_worker(tmp_path):
     runs = [
         *squares(3),
