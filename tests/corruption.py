@@ -58,8 +58,11 @@ class HangError(BaseException):
 # A valid world, made once.
 
 
-def make_world(folder, with_model=True):
-    """Writes one of everything that commands read; returns the invocations, each with the files that it reads."""
+def make_world(folder, with_model=True, whole=False):
+    """Writes one of everything that commands read; returns the invocations, each with the files that it reads.
+
+    Weights of members are those of networks where the world is `whole`: an export then takes seconds.
+    """
     from tests import sweep_definition
     from trainers.images import store as member_store
     from trainers.images.config import MemberConfig
@@ -86,7 +89,7 @@ def make_world(folder, with_model=True):
             "test_nll": 1.5,
             "test_accuracy": 0.5,
         }
-        files.finish(result, logits, labels, {"model0": np.ones(3, np.float32)})
+        files.finish(result, logits, labels, _weights(files.config) if whole else {"model0": np.ones(3, np.float32)})
     partial = member_store.MemberFiles(world / "store", MemberConfig(num_train=100, member=2))
     partial.begin()
     partial.save_checkpoint(7, {"model0": np.arange(3.0)})
@@ -98,9 +101,25 @@ def make_world(folder, with_model=True):
         path.write_text(json.dumps(content, indent=1) + "\n")
     images = chance.integers(0, 255, (8, 8, 8, 3)).astype(np.uint8)
     np.savez(world / "arrays.npz", x_train=images, y_train=labels[:8], x_test=images, y_test=labels[:8])
+    columns = zip(chance.normal(size=(60, 2)).tolist(), chance.integers(0, 3, 60), chance.random(60), strict=True)
+    lines = [f"{one},{two},{action},{reward:.3f},0.3333" for (one, two), action, reward in columns]
+    (world / "log.csv").write_text("\n".join(["age,visits,a,r,p", *lines]) + "\n")
     if with_model:
         _write_model(world / "model.keras")
     return invocations(world, with_model)
+
+
+def _weights(config):
+    from trainers.images import store as member_store
+    from trainers.images import vgg
+
+    def values(model, prefix):
+        return member_store.pack([np.asarray(variable) for variable in model.variables], prefix)
+
+    shape = (8, 8, 3)
+    about = {"input_shape": np.asarray(shape), "mean": np.zeros(3), "std": np.ones(3), "pixels_are_bytes": np.ones(())}
+    prior = values(vgg.build_conv_prior(shape, 3), "prior") if config.prior_scale else {}
+    return {**about, **values(vgg.build_vgg(shape, 3, config.width), "model"), **prior}
 
 
 def _write_model(path):
@@ -125,6 +144,7 @@ def invocations(world, with_model=True):
 
     store, sweeps = world / "store", world / "sweeps"
     arrays, results = world / "arrays.npz", world / "results"
+    log, columns = world / "log.csv", ["--reward", "r", "--action", "a", "--propensity", "p"]
     figure = ["tests.sweep_definition", "--results", sweeps]
     found = [
         (["sweep", "status", sweeps / "made_up-quick"], under("sweeps")),
@@ -135,6 +155,8 @@ def invocations(world, with_model=True):
         (["cifar10", "status", "--store", store, "--verify"], under("store")),
         (["cifar10", "evaluate", "--store", store, "--name", "both"], under("store")),
         (["cifar10", "train", "--arrays", arrays, "--members", "0", "--store", store], [arrays]),
+        (["cifar10", "export", world / "served", "--store", store, "--name", "both"], under("store")),
+        (["bandit", "replay", log, *columns, "--results", world / "replay"], [log]),
         (["report", results], under("results")),
         (["report", "--compare", results, results, "--output", world / "compare"], under("results")),
     ]  # fmt: skip
@@ -368,7 +390,7 @@ def main():
     args = parser.parse_args()
     counts, unexpected, findings = collections.Counter(), collections.Counter(), []
     with tempfile.TemporaryDirectory() as folder:
-        plain = make_world(folder)
+        plain = make_world(folder, whole=True)
         for arguments, _ in plain:
             code, _, err = call(arguments)
             print(code, " ".join(map(str, arguments[:2])), err[:300], flush=True)
