@@ -241,12 +241,17 @@ def _without_lists(structure: Any) -> Any:
     return tuple(map(_without_lists, structure)) if isinstance(structure, list | tuple) else structure
 
 
+def num_trained_on(length: int, fraction: float) -> int:
+    """Returns how many of `length` examples are left for training where the last `fraction` is held out."""
+    at = math.floor(length * (1.0 - fraction))
+    if fraction and not 0 < at < length:
+        raise ValueError(f"Expected a validation_split that leaves examples on both sides. Received: {fraction}")
+    return at
+
+
 def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
-    length = len(arrays[1])
-    at = math.floor(length * (1.0 - fraction))
-    if not 0 < at < length:
-        raise ValueError(f"Expected a validation_split that leaves examples on both sides. Received: {fraction}")
+    at = num_trained_on(len(arrays[1]), fraction)
     return tf.nest.map_structure(lambda v: v[:at], arrays), tf.nest.map_structure(lambda v: v[at:], arrays)
 
 

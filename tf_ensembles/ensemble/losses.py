@@ -330,13 +330,6 @@ def check_bootstrap(
         raise ValueError(_no_values_per_example(loss))
 
 
-def total_loss(loss: keras.losses.Loss, losses: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
-    """Returns this replica's share of what all members minimize: the sum of their losses and penalties `[members]`."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    shares = 1.0 if loss.reduction == "sum" else 1.0 / replicas
-    return tf.reduce_sum(losses) * shares + tf.reduce_sum(penalty) / replicas
-
-
 def finite_mean(losses: tf.Tensor) -> tf.Tensor:
     """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
     finite = tf.math.is_finite(losses)

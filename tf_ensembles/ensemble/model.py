@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs
+from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble.members import building, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
@@ -295,8 +295,10 @@ class Ensemble(Steps, Served):
         monitor = callbacks_lib.MemberMonitor()
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        if y is not None and one_device and not kwargs.get("steps_per_epoch"):
+        if y is not None and not kwargs.get("steps_per_epoch"):
+            length = data.num_trained_on(len(y), 0.0 if validation_data else validation_split)
+            devices = self.distribute_strategy.num_replicas_in_sync
+            replicas.check_batches(self._built_members().templates, length, batch_size or 32, devices)
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
         callbacks = callbacks_lib.with_monitor(callbacks, monitor, self._member_metrics)
         given.update(epochs=epochs, verbose=verbose, callbacks=callbacks, class_weight=class_weight, **kwargs)

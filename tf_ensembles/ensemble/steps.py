@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import data, keras_private, losses, outputs
+from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.arguments import Settings
 from tf_ensembles.ensemble.callbacks import Marks, frozen_members_kept
 from tf_ensembles.ensemble.members.layer_rules import Hidden
@@ -111,9 +111,11 @@ class Steps(Settings):
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 result, penalty = self._forward(parts, training=True)
-                each = self._batch_losses(parts, y, result, sample_weight, training=True)
-                total = self.optimizer.scale_loss(losses.total_loss(self._member_loss, each, penalty))
-            update = self._make_update()
+                mine = self._batch_losses(parts, y, result, sample_weight, training=True)
+                # This replica's share of what all members minimize.
+                total = tf.reduce_sum(mine) + tf.reduce_sum(penalty) / replicas.count()
+                total = self.optimizer.scale_loss(total)
+            each, update = replicas.total(mine), self._make_update()
             update.apply(update.gradients(tape, total, self._built_members().tables()), each)
         return self._report(x, y, result, each + penalty, sample_weight)
 
@@ -122,13 +124,13 @@ class Steps(Settings):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
         result, penalty = self._forward(parts, training=False)
-        each = self._batch_losses(parts, y, result, sample_weight, training=False)
+        each = replicas.total(self._batch_losses(parts, y, result, sample_weight, training=False))
         return self._report(x, y, result, each + penalty, sample_weight)
 
     def _batch_losses(
         self, parts: data.Inputs, y: Any, result: tf.Tensor, sample_weight: Any, training: bool
     ) -> tf.Tensor:
-        """Returns each member's loss on a batch, `[members]`."""
+        """Returns each member's loss on a batch, `[members]`: of several replicas, this one's share of it."""
         members, bootstrap = self._built_members(), self.bootstrap if training else None
         if bootstrap is not None:
             data.require_ids(parts.ids)
@@ -136,7 +138,8 @@ class Steps(Settings):
         batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
         if members.has_own_losses:
             return losses.own_losses(members.templates, parts.x, batch, result, training)
-        return losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.looped))
+        each = losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.looped))
+        return replicas.share(self._member_loss, each, batch)
 
     def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
         """Updates the running losses and metrics and returns them."""

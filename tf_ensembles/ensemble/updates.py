@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_ensembles.ensemble import replicas
 from tf_ensembles.ensemble.members.layer_rules import Lookup
 
 _ELEMENTWISE = (
@@ -104,8 +105,9 @@ class MemberwiseUpdate:
         tables: Iterable[int] = (),
     ) -> None:
         self._optimizer, self._num_members = optimizer, num_members
-        one_device = tf.distribute.get_strategy().num_replicas_in_sync == 1
-        self._tables = set() if getattr(_inner(optimizer), "use_ema", False) or not one_device else set(tables)
+        self._hiding = 0
+        self._hidden: tuple[Any, Any] | None = None
+        self._tables = set() if getattr(_inner(optimizer), "use_ema", False) or replicas.count() > 1 else set(tables)
         self.variables = [variable for variable, _ in owned]
         self._owners = [member for _, member in owned]
         self._slices: list[list[Any]] = []
@@ -176,7 +178,7 @@ class MemberwiseUpdate:
             finite = tf.math.is_finite(losses)
             found = [_finite_only(g, _of(finite, owner)) for g, owner in zip(found, owners, strict=True)]
         found = self._clip(found, owners)
-        with _without_clipping(_inner(self._optimizer)):
+        with self._without_clipping():
             if self._slices:
                 self._apply_by_slices(found, reached)
             else:
@@ -219,23 +221,49 @@ class MemberwiseUpdate:
         for index, variable in enumerate(variables):
             self._put(variable, tf.stack([member[index].value for member in slices]))
 
-    def _clip(self, gradients: Sequence[Any], owners: Sequence[int | None]) -> list[Any]:
-        """Clips by norm, each member's gradients by their own norm."""
+    def _norms(self) -> tuple[Any, Any]:
         inner = _inner(self._optimizer)
-        if inner.global_clipnorm is None and inner.clipnorm is None:
+        return inner.clipnorm, inner.global_clipnorm
+
+    @contextlib.contextmanager
+    def _without_clipping(self) -> Iterator[None]:
+        """Hides the norms from the optimizer while it is traced: it would clip all members by one norm.
+
+        Replicas are traced in turns, so one may be within while another comes or goes: the last to go shows them again.
+        """
+        inner = _inner(self._optimizer)
+        if not self._hiding:
+            self._hidden = self._norms()
+            inner.clipnorm = inner.global_clipnorm = None
+        self._hiding += 1
+        try:
+            yield
+        finally:
+            self._hiding -= 1
+            if not self._hiding and self._hidden is not None:
+                inner.clipnorm, inner.global_clipnorm = self._hidden
+                self._hidden = None
+
+    def _clip(self, gradients: Sequence[Any], owners: Sequence[int | None]) -> list[Any]:
+        """Clips by norm, each member's gradients by their own norm: that of the sum over replicas, as on one device."""
+        clipnorm, global_clipnorm = self._hidden or self._norms()
+        if global_clipnorm is None and clipnorm is None:
             return list(gradients)
+        if (shares := replicas.count()) > 1:
+            # The optimizer will add up what all replicas give it.
+            gradients = [g / shares for g in replicas.total([tf.convert_to_tensor(g) for g in gradients])]
         scale = 1.0
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             scale = self._optimizer.dynamic_scale.value  # The gradients are still multiplied by it.
-        squares = [_squared_norm(g, owner is None) for g, owner in zip(gradients, owners, strict=True)]
-        if inner.global_clipnorm is not None:
+        squares = [_squared_norm(g, owner is None) * shares**2 for g, owner in zip(gradients, owners, strict=True)]
+        if global_clipnorm is not None:
             rows = [square for square, owner in zip(squares, owners, strict=True) if owner is None]
             own = [[q for q, o in zip(squares, owners, strict=True) if o == m] for m in range(self._num_members)]
             total = tf.stack([sum(mine, start=tf.zeros([])) for mine in own]) if any(own) else tf.zeros([])
-            factor = _factor(inner.global_clipnorm * scale, tf.sqrt(sum(rows, start=total)))
+            factor = _factor(global_clipnorm * scale, tf.sqrt(sum(rows, start=total)))
             factors = [_of(factor, owner) for owner in owners]
         else:
-            factors = [_factor(inner.clipnorm * scale, tf.sqrt(square)) for square in squares]
+            factors = [_factor(clipnorm * scale, tf.sqrt(square)) for square in squares]
         return [_times(g, factor) for g, factor in zip(gradients, factors, strict=True)]
 
 
@@ -276,14 +304,3 @@ def _factor(limit: Any, norm: tf.Tensor) -> tf.Tensor:
 def _broadcastable(per_member: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     """`[members]` in a shape that broadcasts against `[members, ...]`; a scalar as it is."""
     return tf.reshape(per_member, [-1, *([1] * (len(tensor.shape) - 1))]) if per_member.shape.rank else per_member
-
-
-@contextlib.contextmanager
-def _without_clipping(optimizer: Any) -> Iterator[None]:
-    """Hides the norms from the optimizer while it is traced: it would clip all members by one norm."""
-    kept = optimizer.clipnorm, optimizer.global_clipnorm
-    optimizer.clipnorm = optimizer.global_clipnorm = None
-    try:
-        yield
-    finally:
-        optimizer.clipnorm, optimizer.global_clipnorm = kept
