@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.needs import needs
 from tests.trainers.sweeps import test_sweep
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import store as sweep_store
@@ -18,6 +19,7 @@ def scaled(count, context, batch=""):
     ]
 
 
+@needs("pandas")
 @pytest.mark.parametrize("batch", ["", "one"])
 def test_functions_get_it_and_nothing_keeps_it(batch, tmp_path):
     runs = scaled(3, {"factor": 2.0, "place": "somewhere"}, batch)

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.figures.bandit import runs as bandit_runs
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from benchmarks.figures.testbed import runs as testbed_runs
+from tests.needs import needs, needs_checkout
 from tests.trainers.sweeps import test_sweep
 from trainers.sweeps import kinds, sweep
 from trainers.sweeps import progress as sweep_progress
@@ -68,6 +69,7 @@ def _values(row):
     return {name: value for name, value in row.items() if name not in ("hash", "function", "kind")}
 
 
+@needs("pandas")
 @pytest.mark.parametrize("name", RUNS)
 def test_stored_results_are_found_and_nothing_is_computed(name, stored):
     runs = RUNS[name]()
@@ -94,6 +96,7 @@ def test_a_stored_failure_is_one(stored):
     assert (status.total, status.done, status.failed, status.left) == (4, 3, 1, 0)
 
 
+@needs("pandas")
 def test_an_old_folder_is_continued(stored):
     """New rows go beside old ones; the next reader counts each run once."""
     folder = stored / "bandit"
@@ -134,6 +137,7 @@ def test_results_of_a_user_keep_their_names(tmp_path):
     assert row == {"id": "a", "hash": run.hash, "kind": "module:function", "config": run.config}
 
 
+@needs_checkout
 def test_names_of_kinds():
     assert kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score") == "testbed"  # Once more.
     assert kinds.function_of("testbed") == "benchmarks.figures.testbed.runs:train_and_score"
