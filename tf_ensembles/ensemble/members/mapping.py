@@ -85,6 +85,12 @@ class Call:
         """The operation's."""
         return list(getattr(self.operation, "variables", []))
 
+    @property
+    def fixes_batch(self) -> bool:
+        """Whether the operation is a model that takes batches of one size only."""
+        inputs = getattr(self.operation, "inputs", None) if isinstance(self.operation, keras.Model) else None
+        return any(tensor.shape[0] is not None for tensor in inputs or [])
+
     def key(self) -> Any:
         """Returns what one trace has in common with another, besides the shapes of tensors."""
         return id(self.operation), tuple(_mark(leaf) for leaf in tf.nest.flatten(self.arguments))
@@ -101,19 +107,19 @@ class Call:
         return own, [tf.convert_to_tensor(leaf) for leaf in leaves if _mark(leaf) is _Tensor.SHARED]
 
     def of_member(self, values: Sequence[tf.Tensor], own: Any, shared: Any, rows: Sequence[Any] = ()) -> Said:
-        """Calls the operation with one member's values and inputs, and rows of its embeddings in the order of calls."""
+        """Calls the operation with one member's values and inputs, and rows of its `tables` in the order of calls."""
         with _rows_given(self.tables if rows else (), rows):
             return self._run(values, own, shared)
 
-    def ids(self, values: Sequence[tf.Tensor], own: Any, shared: Any) -> list[tuple[int, tf.Tensor]] | None:
-        """Returns what one member's call looks up: places of variables and ids; None if it does more with a table."""
-        places = [_place(self.variables, layer.embeddings) for layer in self.tables]
-        apart = [tf.identity(values[place]) for place in places]
-        before = [len(values[place].consumers()) for place in places]
+    def ids(self, values: Sequence[tf.Tensor], own: Any, shared: Any) -> list[tuple[Any, tf.Tensor]]:
+        """Returns what one member's call looks up, layers and ids, in those of the `tables` that do no more than that."""
+        mine = [values[_place(self.variables, layer.embeddings)] for layer in self.tables]
+        apart = [tf.identity(value) for value in mine]
+        before = [len(value.consumers()) for value in mine]
         with _ids_recorded(self.tables, apart) as asked:
             self._run(values, own, shared)
-        alone = [len(values[place].consumers()) == count for place, count in zip(places, before, strict=True)]
-        return [(places[table], ids) for table, ids in asked] if all(alone) else None
+        alone = [len(value.consumers()) == count for value, count in zip(mine, before, strict=True)]
+        return [(self.tables[table], ids) for table, ids in asked if alone[table]]
 
     def _run(self, values: Sequence[tf.Tensor], own: Any, shared: Any) -> Said:
         parts: dict[Any, Iterator[Any]] = {_Tensor.OWN: iter(own), _Tensor.SHARED: iter(shared)}
@@ -142,7 +148,21 @@ def _mark(leaf: Any) -> _Tensor | str:
         return leaf
     if isinstance(leaf, Stacked):
         return _Tensor.OWN
-    return _Tensor.SHARED if tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) else repr(leaf)
+    if isinstance(leaf, np.ndarray):
+        return f"{leaf.dtype} {leaf.shape} {leaf.tobytes()!r}"
+    return _Tensor.SHARED if tf.is_tensor(leaf) else repr(leaf)
+
+
+def _spec(tensors: Sequence[tf.Tensor], batch: int | None = None) -> list[tf.TensorSpec]:
+    """Returns specs of tensors, with any size along the axis of the batch: a smaller last one is no new trace."""
+
+    def relax(tensor: tf.Tensor) -> tf.TensorSpec:
+        shape = list(tensor.shape)
+        if batch is not None and len(shape) > batch and not hasattr(tensor, "numpy"):  # A constant has no batch.
+            shape[batch] = None
+        return tf.TensorSpec(shape, tensor.dtype)
+
+    return [relax(tensor) for tensor in tensors]
 
 
 def _place(variables: Sequence[Any], variable: Any) -> int:
@@ -159,15 +179,15 @@ class Mapped:
 
     def __init__(self, call: Call, num_members: int) -> None:
         self._call, self._num_members, self.way = call.bare(), num_members, VECTORIZED
-        self._looked_up: list[int] | None = None  # places of the variables, in the order of lookups
+        self._asked: list[Any] = []  # the layers whose rows are taken, in the order of their calls
         self._make()
 
     def _make(self) -> None:
         options = {"autograph": False, "reduce_retracing": True}
-        self._function = tf.function(self._together, **options)
+        self._function, self._traced = tf.function(self._together, **options), False
         self._ids = tf.function(self._all_ids, **options)
 
-    def __call__(self, values: Sequence[tf.Tensor], call: Call) -> tuple[Said, list[tuple[int, Lookup]] | None]:
+    def __call__(self, values: Sequence[tf.Tensor], call: Call) -> tuple[Said, list[tuple[Any, Lookup]]]:
         """Runs all members.
 
         Args:
@@ -175,7 +195,7 @@ class Mapped:
             call: with the tensors of now.
 
         Returns:
-            What was said, and the lookups, each with the place of its variable; None where tables are used otherwise.
+            What was said, and the lookups, each with the variable that it is in.
         """
         given = (list(values), *call.split())
         try:
@@ -188,27 +208,33 @@ class Mapped:
             self._make()
             return self._run(*given)
 
-    def _run(self, values: Any, own: Any, shared: Any) -> tuple[Said, list[tuple[int, Lookup]] | None]:
+    def _run(self, values: Any, own: Any, shared: Any) -> tuple[Said, list[tuple[Any, Lookup]]]:
         taken = []
         if self._call.tables:
             ids = self._ids(values, own, shared)["ids"]
-            for place, asked in zip(self._looked_up or [], ids, strict=True):
-                taken.append((place, Lookup(tf.gather(values[place], asked, batch_dims=1), asked)))
+            for layer, asked in zip(self._asked, ids, strict=True):
+                table = values[_place(self._call.variables, layer.embeddings)]
+                taken.append((layer.embeddings, Lookup(tf.gather(table, asked, batch_dims=1), asked)))
         rows = [lookup.rows for _, lookup in taken]
-        said = Said.of(self._function(values, own, shared, rows))
-        return said, None if self._looked_up is None else taken
+        if not self._traced:
+            specs = [_spec(values), _spec(own, 1), _spec(shared, 0), _spec(rows, 1)]
+            self._function.get_concrete_function(*specs if not self._call.fixes_batch else (values, own, shared, rows))
+            self._traced = True
+        return Said.of(self._function(values, own, shared, rows)), taken
 
     def _together(self, values: Any, own: Any, shared: Any, rows: Any) -> Any:
+        call = dataclasses.replace(self._call, tables=[layer for layer in self._call.tables if layer in self._asked])
+
         def member(parts: Any) -> Any:
-            return self._call.of_member(parts[0], parts[1], shared, parts[2]).flat()
+            return call.of_member(parts[0], parts[1], shared, parts[2]).flat()
 
         return self._map(member, (values, own, rows))
 
     def _all_ids(self, values: Any, own: Any, shared: Any) -> Any:
         def member(parts: Any) -> Any:
             found = self._call.ids(parts[0], parts[1], shared)
-            self._looked_up = None if found is None else [place for place, _ in found]
-            return {"ids": [ids for _, ids in found or []], "some": tf.zeros([])}  # Nothing at all cannot be mapped.
+            self._asked = [layer for layer, _ in found]
+            return {"ids": [ids for _, ids in found], "some": tf.zeros([])}  # Nothing at all cannot be mapped.
 
         return self._map(member, (values, own))
 

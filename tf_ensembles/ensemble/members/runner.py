@@ -112,10 +112,12 @@ class Runner:
         else:
             mapped = self._mapped.setdefault(call.key(), Mapped(call, self.num_members))
             said, lookups = mapped(values, call)
-            for place, lookup in lookups or []:
-                self.looked_up[id(call.variables[place])].append(lookup)
-            for layer in call.tables if lookups is None else []:  # Their gradients are as large as the tables.
-                self.looked_up.pop(id(layer.embeddings), None)
+            for table, lookup in lookups:
+                self.looked_up[id(table)].append(lookup)
+            asked = {id(table) for table, _ in lookups}
+            for layer in call.tables:  # What is used otherwise has a gradient as large as the table.
+                if id(layer.embeddings) not in asked:
+                    self.looked_up.pop(id(layer.embeddings), None)
         if said.penalty is not None:
             self._penalties.append(said.penalty)
         for place, value in said.changed.items():  # Batch statistics and the states of seed generators.
