@@ -1,4 +1,4 @@
-"""Everything that we use of Keras and that Keras does not promise to keep: one function each, with the reason.
+"""All that we use of Keras and TensorFlow and that they do not promise to keep: one function each, with the reason.
 
 A new version of Keras can break these and nothing else of ours. `Ensemble` also overrides one private hook, which has
 to be a method of it: `_resolve_auto_jit_compile`.
@@ -16,6 +16,7 @@ from typing import Any
 import keras
 from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
+from tensorflow.python.ops.parallel_for import pfor
 
 
 @functools.cache
@@ -241,3 +242,13 @@ def jit_left_off(model: keras.Model, automatic: bool) -> Iterator[None]:
         yield
     finally:
         model.jit_compile = kept
+
+
+@functools.cache
+def convert_draws() -> None:
+    """Teaches `tf.vectorized_map` the operations that Keras draws with: a loop over the draws, the same numbers."""
+    # TensorFlow does so for the first version of these operations, and has no public way to add the second.
+    names = ["GetKeyCounter", "UniformV2", "NormalV2", "UniformIntV2", "UniformFullIntV2"]
+    for name in (*(f"StatelessRandom{name}" for name in names), "StatelessTruncatedNormalV2"):
+        if name not in pfor._pfor_converter_registry:
+            pfor.RegisterPFor(name)(functools.partial(pfor._fallback_converter, warn=False))

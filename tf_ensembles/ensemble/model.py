@@ -160,7 +160,7 @@ class Ensemble(Steps, Served):
     @property
     def execution(self) -> str:
         """How members run: `"vectorized"`, or what is looped over members and why nothing better is known."""
-        return stack.execution(self.members, self.priors)
+        return stack.execution(self.members, self.priors, self._built_on)
 
     @property
     def member_losses(self) -> Array:

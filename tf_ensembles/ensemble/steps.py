@@ -72,6 +72,8 @@ class Steps(Settings):
         flags = self._built_members().flags()
         self._make_update().follow(self.trainable_variables)
         changed, self._flags = flags != self._flags, flags
+        if changed or force:
+            self._built_members().forget_traces()
         return super().make_train_function(force or changed)  # type: ignore[misc]
 
     def make_test_function(self, force: bool = False) -> Any:
@@ -138,7 +140,7 @@ class Steps(Settings):
         batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
         if members.has_own_losses:
             return losses.own_losses(members.templates, parts.x, batch, result, training)
-        each = losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.looped))
+        each = losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.separate))
         return replicas.share(self._member_loss, each, batch)
 
     def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from tf_ensembles.ensemble import replicas
-from tf_ensembles.ensemble.members.layer_rules import Lookup
+from tf_ensembles.ensemble.members.mapping import Lookup
 
 _ELEMENTWISE = (
     keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adam, keras.optimizers.AdamW,

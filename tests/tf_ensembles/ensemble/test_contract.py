@@ -96,7 +96,7 @@ MODELS = {
     "nested": (_nested, FLAT, VECTORIZED),
     "dense on a sequence": (_sequential((5, 3), lambda: layers.Dense(4, "gelu"), layers.Flatten), SEQUENCE, VECTORIZED),
     "einsum dense": (_sequential((5, 3), lambda: layers.EinsumDense("abc,cd->ad", 4)), SEQUENCE, LOOPED),
-    "conv 1d": (_sequential((5, 3), lambda: layers.Conv1D(3, 2), layers.GlobalMaxPooling1D), SEQUENCE, LOOPED),
+    "conv 1d": (_sequential((5, 3), lambda: layers.Conv1D(3, 2), layers.GlobalMaxPooling1D), SEQUENCE, VECTORIZED),
     "conv 2d": (_sequential((6, 6, 2), lambda: layers.Conv2D(3, 3), layers.Flatten), IMAGE, LOOPED),
     "separable conv": (_sequential((6, 6, 2), lambda: layers.SeparableConv2D(3, 3), layers.Flatten), IMAGE, LOOPED),
     "transposed conv": (_sequential((6, 6, 2), lambda: layers.Conv2DTranspose(2, 2), layers.Flatten), IMAGE, LOOPED),

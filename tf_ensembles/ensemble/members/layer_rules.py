@@ -1,19 +1,18 @@
-"""Runs the layers of a Keras graph for all members at once.
+"""How the layers of a Keras graph run for all members at once.
 
 A layer is run in one of three ways:
-  batched   a rule does the work of all members in one operation on stacked weights (see `_rule`);
+  batched   a rule does the work of all members on stacked weights (see `rule_of`);
   folded    it has no weights and treats examples one by one, so members are folded into the batch;
-  looped    another operation without weights: it is called once per member.
-A model is looped as a whole, one call per member with that member's weights, where a layer with weights has no rule
-(convolutions, recurrent layers: one kernel per member is as fast on a CPU), and where `call` is the user's own or masks
-are passed along, because what happens between layers cannot be seen then. A loop is always correct.
+  looped    anything else is called for each member with that member's weights (see `mapping`).
+A model is looped as a whole where a layer with weights has no rule, where `call` is the user's own, and where masks are
+passed along, because what happens between layers cannot be seen then. A loop is always correct.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -21,13 +20,11 @@ from keras import layers
 
 from tf_ensembles import priors
 from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import convolutions
+from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
 
-
-@dataclasses.dataclass(frozen=True)
-class Stacked:
-    """A tensor that differs between members: `[members, batch, ...]`."""
-
-    tensor: tf.Tensor
+if TYPE_CHECKING:
+    from tf_ensembles.ensemble.members.runner import Runner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +54,29 @@ _FOLDED_RANDOM = (
 )  # fmt: skip
 
 
-def is_vectorizable(model: keras.Model) -> bool:
-    """Whether the model is a graph of layers, each of which can be run for all members at once."""
+def runs_by_layer(model: keras.Model) -> bool:
+    """Whether the model is a graph that is run layer by layer.
+
+    It is where all layers with weights have a rule; and where it has convolutions, which a map over members cannot do.
+    """
+    if not is_graph(model):
+        return False
+    weighted = [op for op in _operations(model) if getattr(op, "variables", []) and not is_folded(op)]
+    return all(map(rule_of, weighted)) or any(map(convolutions.rule_of, weighted))
+
+
+def has_convolutions(model: keras.Model) -> bool:
+    """Whether a graph has convolutions with a rule."""
+    return is_graph(model) and any(map(convolutions.rule_of, _operations(model)))
+
+
+def draws_together(model: keras.Model) -> bool:
+    """Whether random layers draw for all members at once, from one generator; if not, each member from its own.
+
+    What is drawn, and what a file keeps of it, must not change when a rule is added: only rules of old count.
+    """
     return is_graph(model) and not any(
-        getattr(op, "variables", []) and not (_is_folded(op) or _rule(op)) for op in _operations(model)
+        getattr(op, "variables", []) and not (is_folded(op) or _dense_rule(op)) for op in _operations(model)
     )
 
 
@@ -84,18 +100,20 @@ def _makes_masks(layer: keras.layers.Layer) -> bool:
     return isinstance(layer, layers.Masking) or bool(getattr(layer, "mask_zero", False))
 
 
-def _nested(layer: Any) -> bool:
+def is_nested(layer: Any) -> bool:
+    """Whether a layer is a graph of layers itself."""
     return isinstance(layer, keras.Model) and is_graph(layer)
 
 
 def _operations(model: keras.Model) -> list[Any]:
     found: list[Any] = []
     for operation in keras_private.graph_of(model).operations:
-        found.extend(_operations(operation) if _nested(operation) else [operation])
+        found.extend(_operations(operation) if is_nested(operation) else [operation])
     return found
 
 
-def _is_folded(operation: Any) -> bool:
+def is_folded(operation: Any) -> bool:
+    """Whether the layer treats examples one by one, so that members may be folded into the batch."""
     if type(operation) in _FOLDED_RANDOM:
         return getattr(operation, "noise_shape", None) is None
     if type(operation) is layers.Activation:
@@ -103,41 +121,36 @@ def _is_folded(operation: Any) -> bool:
     return type(operation) in _FOLDED
 
 
-def _known_activation(layer: keras.layers.Layer) -> bool:
-    """A user's own activation function might look across the batch; those of Keras do not."""
-    return getattr(layer.activation, "__module__", "").startswith("keras.")
+def is_random(operation: Any) -> bool:
+    """Whether a layer that may be folded draws."""
+    return type(operation) in _FOLDED_RANDOM
+
+
+_known_activation = convolutions.known_activation
 
 
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
     """Returns the names of the parts that run once per member; empty when everything is vectorized."""
-    if not is_vectorizable(model):
+    if not runs_by_layer(model):
         return ("whole model",)
-    return tuple(
-        operation.name
-        for operation in _operations(model)
-        if not (isinstance(operation, layers.InputLayer) or _is_folded(operation) or _rule(operation))
-    )
+    together = draws_together(model)
+    return tuple(operation.name for operation in _operations(model) if _is_looped(operation, together))
+
+
+def _is_looped(operation: Any, together: bool) -> bool:
+    if isinstance(operation, layers.InputLayer):
+        return False
+    if is_folded(operation):
+        return is_random(operation) and not together
+    return rule_of(operation) is None or convolutions.is_looped(operation)
 
 
 def shared_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Returns the seed generators of the folded random layers, which draw for all members at once."""
-    folded = [op for op in _operations(model) if type(op) in _FOLDED_RANDOM and _is_folded(op)]
+    folded = [op for op in _operations(model) if type(op) in _FOLDED_RANDOM and is_folded(op)]
     # One with a rate of 0 has none: it never draws.
     generators = [op.seed_generator for op in folded if getattr(op, "seed_generator", None) is not None]
     return list({id(generator): generator for generator in generators}.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class Lookup:
-    """Rows that members took of their embeddings in one pass, so that their gradients can be asked for one by one.
-
-    Either `rows`, `[members, ..., size]`, that were taken at `ids`, `[...]` or `[members, ...]`; or, where a loop hides
-    that, the `tables` of the members, `[rows, size]` each.
-    """
-
-    rows: Any = None
-    ids: Any = None
-    tables: Any = None
 
 
 def tables(model: keras.Model) -> list[keras.Variable]:
@@ -147,138 +160,7 @@ def tables(model: keras.Model) -> list[keras.Variable]:
     return [table for table in plain if table.regularizer is None]
 
 
-class Runner:
-    """One forward pass of all members.
-
-    Args:
-        stacked: the stacked variable `[members, ...]` for the `id` of each variable of the template.
-        num_members: M.
-        training: whether dropout drops and batch statistics are used and updated.
-        tables: the `id` of each of the template's embeddings whose lookups are to be kept in `looked_up`.
-    """
-
-    def __init__(
-        self, stacked: dict[int, keras.Variable], num_members: int, training: bool, tables: Sequence[int] = ()
-    ) -> None:
-        self._stacked, self.num_members, self.training = stacked, num_members, training
-        self.looked_up: dict[int, list[Lookup]] = {table: [] for table in tables}
-        self._penalties: list[Any] = []
-
-    def variable(self, template_variable: keras.Variable) -> keras.Variable:
-        """Returns the stacked variable of a template's variable."""
-        return self._stacked[id(template_variable)]
-
-    def value(self, template_variable: keras.Variable, dtype: str) -> tf.Tensor:
-        """Returns the stacked value of a template's variable, cast to the dtype that the layer computes in."""
-        return tf.cast(self.variable(template_variable).value, dtype)
-
-    def penalty(self) -> tf.Tensor | None:
-        """Returns the sum of the regularization losses that the members' own layers asked for, `[members]`."""
-        return tf.add_n(self._penalties) if self._penalties else None
-
-    def run_graph(self, model: keras.Model, inputs: Any) -> Any:
-        """Runs a Sequential or Functional model node by node."""
-        graph = keras_private.graph_of(model)
-        if tf.nest.is_nested(inputs) or not isinstance(inputs, Stacked):
-            inputs = keras_private.standardize_inputs(graph, inputs)
-        outputs = keras_private.run_through_graph(
-            graph, inputs, lambda operation: lambda *args, **kwargs: self._run(operation, args, kwargs)
-        )
-        return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
-
-    def _run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if _nested(operation):
-            return self.run_graph(operation, args[0])
-        rule = _rule(operation)
-        if rule is not None:
-            self._add_weight_penalties(operation)
-            x = args[0].tensor if isinstance(args[0], Stacked) else args[0]
-            if tf.as_dtype(x.dtype).is_floating:
-                x = tf.cast(x, operation.compute_dtype)
-            return rule(self, operation, x, isinstance(args[0], Stacked))
-        if _is_folded(operation):
-            return self._fold(operation, args, kwargs)
-        return self.loop(operation, args, kwargs)
-
-    def _fold(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Calls a layer that treats examples one by one, on all members' examples as one batch."""
-        flat = tf.nest.flatten((list(args), kwargs))
-        if type(operation) in _FOLDED_RANDOM:
-            kwargs = {**kwargs, "training": self.training}
-            if self.training:
-                args = tf.nest.map_structure(self._as_stacked, list(args))  # A shared input gets M different masks.
-        elif not any(isinstance(part, Stacked) for part in flat):
-            return operation(*args, **kwargs)
-        args = tf.nest.map_structure(self._as_stacked, list(args))
-        folded = tf.nest.map_structure(lambda part: _merge(part.tensor), args)
-        return tf.nest.map_structure(lambda out: Stacked(_split(out, self.num_members)), operation(*folded, **kwargs))
-
-    def _as_stacked(self, part: Any) -> Stacked:
-        if isinstance(part, Stacked):
-            return part
-        tensor = tf.convert_to_tensor(part)
-        return Stacked(tf.repeat(tensor[None], self.num_members, axis=0))
-
-    def loop(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Calls the operation once per member with that member's weights and inputs, and stacks what comes out."""
-        variables = list(getattr(operation, "variables", []))
-        # One unstack per variable: its gradient is one stack, where M slices would each pad a gradient to full size.
-        values = [tf.unstack(self.variable(v).value, num=self.num_members) for v in variables]
-        for variable, value in zip(variables, values, strict=True):
-            if id(variable) in self.looked_up:
-                self.looked_up[id(variable)].append(Lookup(tables=value))
-        if keras_private.takes_training(operation):
-            kwargs = {**kwargs, "training": self.training}
-        outputs, updates, penalties = [], [], []
-        for member in range(self.num_members):
-            member_args, member_kwargs = tf.nest.map_structure(lambda part: self._pick(part, member), (args, kwargs))  # noqa: B023
-            mapping = [(v, value[member]) for v, value in zip(variables, values, strict=True)]
-            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-                outputs.append(operation(*member_args, **member_kwargs))
-                penalties.append(sum(getattr(operation, "losses", []), start=tf.zeros([])))
-            updates.append([scope.get_current_value(v) for v in variables])
-        self._penalties.append(tf.stack(penalties))
-        self._assign(variables, values, updates)
-        return tf.nest.map_structure(lambda *parts: Stacked(tf.stack(parts)), *outputs)
-
-    def _pick(self, part: Any, member: int) -> Any:
-        return part.tensor[member] if isinstance(part, Stacked) else part
-
-    def _assign(self, variables: Sequence[Any], values: Sequence[Any], updates: Sequence[Sequence[Any]]) -> None:
-        """Writes back what the calls changed: batch statistics and the states of seed generators."""
-        for index, variable in enumerate(variables):
-            if any(update[index] is not value for update, value in zip(updates, values[index], strict=True)):
-                self.variable(variable).assign(tf.stack([update[index] for update in updates]))
-
-    def _add_weight_penalties(self, layer: keras.layers.Layer) -> None:
-        for variable in layer.trainable_variables:
-            if variable.regularizer is not None:
-                values = tf.unstack(self.variable(variable).value, num=self.num_members)
-                self._penalties.append(tf.stack([variable.regularizer(value) for value in values]))
-
-
-def _merge(tensor: tf.Tensor) -> tf.Tensor:
-    """`[members, batch, ...]` to `[members * batch, ...]`."""
-    return (
-        tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
-        if _dynamic(tensor)
-        else tf.reshape(tensor, [-1, *tensor.shape[2:]])
-    )
-
-
-def _dynamic(tensor: tf.Tensor) -> bool:
-    return any(size is None for size in tensor.shape[2:])
-
-
-def _split(tensor: Any, num_members: int) -> tf.Tensor:
-    """`[members * batch, ...]` to `[members, batch, ...]`."""
-    shape = tf.shape(tensor)
-    split = tf.reshape(tensor, tf.concat([[num_members, shape[0] // num_members], shape[1:]], axis=0))
-    batch = None if tensor.shape[0] is None else tensor.shape[0] // num_members
-    return tf.ensure_shape(split, [num_members, batch, *tensor.shape[1:]])
-
-
-Rule = Callable[[Runner, Any, tf.Tensor, bool], Stacked]
+Rule = Callable[["Runner", Any, tf.Tensor, bool], Stacked]
 
 
 def _dense(runner: Runner, layer: layers.Dense, x: tf.Tensor, stacked: bool) -> Stacked:
@@ -349,8 +231,12 @@ def _standardize(runner: Runner, layer: priors.Standardize, x: tf.Tensor, stacke
     return Stacked((x - mean) / std)
 
 
-def _rule(operation: Any) -> Rule | None:
-    """Returns how to run the layer for all members in one operation, or None if there is no such way."""
+def rule_of(operation: Any) -> Rule | None:
+    """Returns how to run the layer for all members with stacked weights, or None if there is no such way."""
+    return _dense_rule(operation) or convolutions.rule_of(operation)
+
+
+def _dense_rule(operation: Any) -> Rule | None:
     if not isinstance(operation, layers.Layer) or not operation.built:
         return None
     if not _is_plain(operation):
@@ -369,9 +255,7 @@ def _rule(operation: Any) -> Rule | None:
     return None
 
 
-def _is_plain(layer: Any) -> bool:
-    """Whether a layer's weights are what it computes with: neither quantized nor adapted."""
-    return layer.dtype_policy.quantization_mode is None and not getattr(layer, "lora_enabled", False)
+_is_plain = convolutions.is_plain
 
 
 def _last_axis(layer: Any) -> bool:

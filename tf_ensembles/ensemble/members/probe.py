@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from tf_ensembles.ensemble import keras_private
 from tf_ensembles.ensemble.members import layer_rules
-from tf_ensembles.ensemble.members.layer_rules import Stacked
+from tf_ensembles.ensemble.members.mapping import Stacked
+from tf_ensembles.ensemble.members.runner import Runner
 
 _ROWS = 3  # of the probe batch: more than one, so that batch statistics are not trivial
 _DEEPEST = 6  # levels of containers and objects within a layer
@@ -206,7 +207,7 @@ def why_separate(models: Sequence[keras.Model], sample: Any) -> str | None:
         if where is not None:
             return f"{where} differs between members 0 and {member}"
     # The last is one that the template is not; the loop over members is the template's own call for each.
-    looped = not layer_rules.is_vectorizable(models[0])
+    looped = not layer_rules.runs_by_layer(models[0])
     members = [len(models) - 1] if looped else sorted({0, len(models) // 2, len(models) - 1})
     return _outputs_differ([models[member] for member in members], models[0], sample)
 
@@ -222,7 +223,7 @@ def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample
     if alone is None:
         warnings.warn("Members could not be compared with their stack: they take no batch of ours.", stacklevel=2)
         return None
-    random = layer_rules.is_vectorizable(template) and bool(layer_rules.shared_generators(template))
+    random = layer_rules.draws_together(template) and bool(layer_rules.shared_generators(template))
     for training in (False, True) if not random else (False,):
         if training:
             alone = [_alone(model, inputs, True) for model in models]
@@ -273,11 +274,7 @@ def _together(
     columns = zip(*(model.variables for model in models), strict=True)
     rows = [_Rows([variable.value for variable in column]) for column in columns]
     stacked: Any = {id(v): row for v, row in zip(template.variables, rows, strict=True)}
-    runner = layer_rules.Runner(stacked, len(models), training)
-    if layer_rules.is_vectorizable(template):
-        output = runner.run_graph(template, inputs)
-    else:
-        output = runner.loop(template, [inputs], {})
+    output = Runner(stacked, len(models), training).run(template, inputs)
     parts = tf.unstack(output.tensor) if isinstance(output, Stacked) else [output] * len(models)
     return [(part, [row.value[member] if row.changed else None for row in rows]) for member, part in enumerate(parts)]
 
@@ -298,7 +295,7 @@ def _epsilon(model: keras.Model) -> float:
     return max(2.0 ** -_DIGITS.get(kind, 23) for kind in kinds)
 
 
-class _Recorder(layer_rules.Runner):
+class _Recorder(Runner):
     """Keeps what each operation of a graph says for the members of a stack."""
 
     def __init__(self, operations: Sequence[Any], *args: Any) -> None:
@@ -314,7 +311,7 @@ class _Recorder(layer_rules.Runner):
 
 def _culprit(model: keras.Model, template: keras.Model, inputs: Any, training: bool) -> str:
     """Returns the name of the first layer of a graph whose output is another in the stack."""
-    if not layer_rules.is_vectorizable(template):
+    if not layer_rules.runs_by_layer(template):
         return model.name
     own, graph = keras_private.graph_of(model), keras_private.graph_of(template)
     rows: Any = {id(t): _Rows([v.value]) for t, v in zip(template.variables, model.variables, strict=True)}

@@ -15,9 +15,15 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import layer_rules, probe
-from tf_ensembles.ensemble.members.layer_rules import Hidden, Stacked
+from tf_ensembles.ensemble.members import layer_rules, mapping
+from tf_ensembles.ensemble.members.base import Members, prior_outputs
+from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
+from tf_ensembles.ensemble.members.runner import Runner
+from tf_ensembles.ensemble.members.separate import SeparateMembers
 from tf_ensembles.regression.heads import Head
+
+__all__ = ["MemberStack", "Members", "SeparateMembers"]
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
@@ -34,74 +40,6 @@ class _PerMember(keras.constraints.Constraint):  # Keras 3.12 takes nothing else
     def __call__(self, stacked: Any) -> Any:
         values = tf.unstack(tf.convert_to_tensor(stacked), num=self._num_members)
         return tf.stack([self._constraint(value) for value in values])
-
-
-class Members(keras.layers.Layer):
-    """What all ways to run M members share.
-
-    Args:
-        num_members: M.
-        trainable: False for a prior: nothing in it is ever trained or updated.
-    """
-
-    looped: tuple[str, ...]  # the parts that run once per member
-    supports_jit: bool  # whether XLA makes it faster
-    separate = ""  # why each member runs with its own graph
-    has_own_losses = False  # whether members' own `compute_loss` says what they minimize
-
-    def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
-        super().__init__(trainable=trainable, **kwargs)
-        self.num_members, self._is_prior = num_members, not trainable
-        self._compiled: Hidden | None = None
-
-    def compiled(self) -> Any:
-        """Returns `prior_outputs` of these as a compiled function: always the same one, which is traced once."""
-        if self._compiled is None:
-
-            def compute(rows: Any) -> tf.Tensor:
-                return prior_outputs(self, rows)
-
-            self._compiled = Hidden(tf.function(compute, jit_compile=self.supports_jit, reduce_retracing=True))
-        return self._compiled.value
-
-    @property
-    def trainable(self) -> bool:
-        """Whether members are trained; a prior never is."""
-        return keras.layers.Layer.trainable.fget(self)
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
-
-    @property
-    def templates(self) -> list[keras.Model]:
-        """The models whose graphs are run: the first member's, which stands for all, or all."""
-        raise AttributeError
-
-    @property
-    def template(self) -> keras.Model:
-        """The first member's model."""
-        return self.templates[0]
-
-    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
-        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
-        return {}
-
-    def flags(self) -> tuple[bool, ...]:
-        """Returns which layers are trained, after the variables have been told."""
-        return (self.trainable, *(layer.trainable for m in self.templates for layer in keras_private.all_layers(m)))
-
-    def build(self, *args: Any) -> None:
-        """Does nothing: all variables exist since construction."""
-        self.built = True
-
-    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        raise AttributeError
-
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        """Returns outputs `[members, batch, outputs]`."""
-        return self.run(inputs, training)[0]
 
 
 class MemberStack(Members):
@@ -121,12 +59,13 @@ class MemberStack(Members):
         self._hidden = Hidden(models[0])
         self._stacked: Hidden = Hidden(self._stack(models, trainable))
         self._tables = [id(variable) for variable in layer_rules.tables(models[0])]
-        self._looked_up: Hidden = Hidden({})
+        self._looked_up: Hidden = Hidden({table: [] for table in self._tables})
+        self._mapped: Hidden = Hidden({})
         self.looped = layer_rules.looped_parts(models[0])
-        # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions down.
-        self.supports_jit = not self.looped
+        # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions and maps down.
+        self.supports_jit = not self.looped and not layer_rules.has_convolutions(models[0])
         self.built = True  # All variables exist; `summary` and others look here.
-        if not layer_rules.is_vectorizable(models[0]):
+        if not layer_rules.draws_together(models[0]):
             return
         for generator in layer_rules.shared_generators(models[0]):
             # Drawn once for all members at a time; kept here so that it is saved and restored with us.
@@ -174,21 +113,31 @@ class MemberStack(Members):
 
     def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        runner = layer_rules.Runner(self._stacked.value, self.num_members, training and self.trainable, self._tables)
+        mode = training and self.trainable
+        runner = Runner(self._stacked.value, self.num_members, mode, self._tables, self._mapped.value)
+        outputs = runner.run(self.template, inputs)
         self._looked_up = Hidden(runner.looked_up)
-        if layer_rules.is_vectorizable(self.template):
-            outputs = runner.run_graph(self.template, inputs)
-        else:
-            outputs = runner.loop(self.template, [inputs], {})
         if isinstance(outputs, Stacked):
             return outputs.tensor, runner.penalty()
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
 
-    def tables(self) -> dict[int, list[layer_rules.Lookup]]:
+    def ways(self, built_on: Any) -> str:
+        """Returns how the looped parts run: by `vectorized_map`, or one of them by a `while_loop`."""
+        if not self._mapped.value and self.looped:
+            specs = tensor_specs(input_specs(self, built_on))
+            tf.function(lambda x: self.run(x, training=False)[0], autograph=False).get_concrete_function(specs)
+        ways = {mapped.way for mapped in self._mapped.value.values()} or {mapping.UNROLLED}
+        return sorted(ways)[-1]
+
+    def forget_traces(self) -> None:
+        """Traces again what is traced, because layers have changed in what is no variable."""
+        self._mapped.value.clear()
+
+    def tables(self) -> dict[int, list[Lookup]]:
         """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
         found = self._looked_up.value
-        return {id(self._stacked.value[table]): found.get(table, []) for table in self._tables}
+        return {id(self._stacked.value[table]): found[table] for table in self._tables if table in found}
 
     def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
         """Returns the variables that hold members, each with None: it has a row for each of them."""
@@ -207,83 +156,6 @@ class MemberStack(Members):
         return total
 
 
-class SeparateMembers(Members):
-    """Runs M models one after the other, each with its own graph and variables: inputs `[batch, ...]` to outputs
-    `[members, batch, outputs]`.
-
-    Slower than a stack, and right for all that a stack cannot be: members with other activations, depths or constants,
-    and layers whose calls change more than a stack can follow.
-
-    Args:
-        models: built models, one per member.
-        num_members: M.
-        reason: why they are not stacked.
-        trainable: False for a prior: nothing in it is ever trained or updated.
-    """
-
-    def __init__(
-        self, models: Sequence[keras.Model], num_members: int, reason: str, trainable: bool = True, **kwargs: Any
-    ) -> None:
-        super().__init__(num_members, trainable, **kwargs)
-        self.separate, self.models = reason, list(models)
-        self.has_own_losses = trainable and probe.own_loss(models) is not None
-        self.looped: tuple[str, ...] = ("whole model",)
-        self.supports_jit = False
-        for model in models if not trainable else ():
-            model.trainable = False
-
-    @property
-    def templates(self) -> list[keras.Model]:
-        """All members' models."""
-        return list(self.models)
-
-    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        outputs, penalties = [], []
-        for model in self.models:
-            outputs.append(tf.convert_to_tensor(model(inputs, training=training and self.trainable)))
-            own = [] if self.has_own_losses else model.losses  # Their `compute_loss` adds them, or does not.
-            penalties.append(sum((tf.cast(loss, tf.float32) for loss in own), start=tf.zeros([])))
-        return tf.stack(outputs), tf.stack(penalties)
-
-    def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
-        """Returns the variables, each with the member whose it is."""
-        return [(variable, member) for member, model in enumerate(self.models) for variable in model.variables]
-
-    def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
-        """Returns one member's variables, in the order of its model's `variables`."""
-        return [np.asarray(variable) for variable in self.models[member].variables]
-
-    def squared_norm(self) -> tf.Tensor:
-        """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""
-        norms = []
-        for model in self.models:
-            squares = [tf.reduce_sum(tf.square(tf.cast(v.value, tf.float32))) for v in model.trainable_variables]
-            norms.append(tf.add_n(squares) if squares else tf.zeros([]))
-        return tf.stack(norms)
-
-    # Arrays that layers have drawn and that are no variables are in no configuration: the file keeps them here.
-
-    def save_own_variables(self, store: Any) -> None:
-        """Writes the arrays, beside which each model writes its variables."""
-        for member, model in enumerate(self.models):
-            for place, constant in enumerate(probe.constants(model)):
-                store[f"{member}_{place}"] = np.asarray(constant.value)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Puts the arrays back into the layers."""
-        for member, model in enumerate(self.models):
-            found = probe.constants(model)
-            kept = [name for name in store.keys() if name.startswith(f"{member}_")]  # noqa: SIM118
-            if len(kept) != len(found):
-                raise ValueError(
-                    f"Expected member {member} with {len(kept)} arrays that are no variables, as the file has. "
-                    f"Received: {len(found)}. Has the code of its layers changed?"
-                )
-            for place, constant in enumerate(found):
-                constant.put(np.asarray(store[f"{member}_{place}"]))
-
-
 class _Constant(keras.initializers.Initializer):
     """Starts a variable at given values."""
 
@@ -297,14 +169,18 @@ class _Constant(keras.initializers.Initializer):
 # Running members and priors.
 
 
-def execution(members: Members | None, priors: Members | None) -> str:
-    """Returns how members run: `"vectorized"`, what is looped over members, or why each has its own graph."""
+def execution(members: Members | None, priors: Members | None, built_on: Any = None) -> str:
+    """Returns how members run: `"vectorized"`, what is looped over members and how, or why each has its own graph."""
     if members is None:
         return "not built"
     parts = [members] if priors is None else [members, priors]
-    looped = [name for part in parts for name in part.looped if not part.separate]
+    looped = [
+        f"looped over {part.name}: {', '.join(part.looped)} [{part.ways(built_on)}]"
+        for part in parts
+        if part.looped and not part.separate
+    ]
     separate = [f"separate {part.name}: {part.separate}" for part in parts if part.separate]
-    return "; ".join([f"looped over members: {', '.join(looped)}"] * bool(looped) + separate) or "vectorized"
+    return "; ".join([*looped, *separate]) or "vectorized"
 
 
 def add_prior(
@@ -336,11 +212,6 @@ def _check_columns(head: Head | None, member: int | None, prior: int | None) -> 
         head.check_prior(member, prior)
     elif prior != member:
         raise ValueError(_other_shape(member, prior))
-
-
-def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
-    """Returns the unscaled priors `[members, batch, outputs]`."""
-    return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
 
 
 def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) -> Array | None:
@@ -379,6 +250,15 @@ def input_specs(members: Members, built_on: Any) -> Any:
     structure = keras_private.input_structure(members.template)
     structure = structure[0] if isinstance(structure, list | tuple) and len(structure) == 1 else structure
     return tf.nest.map_structure(lambda tensor: (tuple(tensor.shape), tensor.dtype), structure)
+
+
+def tensor_specs(specs: Any) -> Any:
+    """Returns what `input_specs` says as TensorFlow takes it."""
+    if isinstance(specs, dict):
+        return {key: tensor_specs(part) for key, part in specs.items()}
+    if len(specs) == 2 and not isinstance(specs[1], dict | list | tuple):
+        return tf.TensorSpec(specs[0], specs[1])
+    return [tensor_specs(part) for part in specs]
 
 
 def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:

@@ -1,0 +1,97 @@
+"""What all ways to run M members share. Shapes are members first, `[members, batch, ...]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import mapping
+from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.members.mapping import Lookup
+
+
+class Members(keras.layers.Layer):
+    """What all ways to run M members share.
+
+    Args:
+        num_members: M.
+        trainable: False for a prior: nothing in it is ever trained or updated.
+    """
+
+    looped: tuple[str, ...]  # the parts that run once per member
+    supports_jit: bool  # whether XLA makes it faster
+    separate = ""  # why each member runs with its own graph
+    has_own_losses = False  # whether members' own `compute_loss` says what they minimize
+
+    def __init__(self, num_members: int, trainable: bool, **kwargs: Any) -> None:
+        super().__init__(trainable=trainable, **kwargs)
+        self.num_members, self._is_prior = num_members, not trainable
+        self._compiled: Hidden | None = None
+
+    def compiled(self) -> Any:
+        """Returns `prior_outputs` of these as a compiled function: always the same one, which is traced once."""
+        if self._compiled is None:
+
+            def compute(rows: Any) -> tf.Tensor:
+                return prior_outputs(self, rows)
+
+            self._compiled = Hidden(tf.function(compute, jit_compile=self.supports_jit, reduce_retracing=True))
+        return self._compiled.value
+
+    @property
+    def trainable(self) -> bool:
+        """Whether members are trained; a prior never is."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
+
+    @property
+    def templates(self) -> list[keras.Model]:
+        """The models whose graphs are run: the first member's, which stands for all, or all."""
+        raise AttributeError
+
+    @property
+    def template(self) -> keras.Model:
+        """The first member's model."""
+        return self.templates[0]
+
+    def tables(self) -> dict[int, list[Lookup]]:
+        """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
+        return {}
+
+    def ways(self, built_on: Any) -> str:
+        """Returns how the looped parts run.
+
+        Args:
+            built_on: what models that do not know their inputs were built on.
+        """
+        return mapping.UNROLLED
+
+    def forget_traces(self) -> None:
+        """Traces again what is traced, because layers have changed in what is no variable."""
+
+    def flags(self) -> tuple[bool, ...]:
+        """Returns which layers are trained, after the variables have been told."""
+        return (self.trainable, *(layer.trainable for m in self.templates for layer in keras_private.all_layers(m)))
+
+    def build(self, *args: Any) -> None:
+        """Does nothing: all variables exist since construction."""
+        self.built = True
+
+    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+        raise AttributeError
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        """Returns outputs `[members, batch, outputs]`."""
+        return self.run(inputs, training)[0]
+
+
+def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
+    """Returns the unscaled priors `[members, batch, outputs]`."""
+    return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
