@@ -148,7 +148,7 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
     """Returns the arguments of an ensemble from its `get_config`, and what its members were built on."""
     arguments = dict(config)
     member, prior, bootstrap = arguments.pop("member"), arguments.pop("prior"), arguments.pop("bootstrap")
-    scale, built_on = arguments.pop("prior_scale"), arguments.pop("built_on")
+    scale, built_on, place = arguments.pop("prior_scale"), arguments.pop("built_on"), arguments.pop("prior_on", None)
 
     def revive(part: Any) -> Any:
         # A copy, because Keras empties the configuration that it reads.
@@ -159,7 +159,11 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
         return Given([functools.partial(revive, own) for own in parts])
 
     arguments["build_member"] = builder(member)
-    arguments["prior"] = PriorFunction(builder(prior), scale) if prior else None
+    arguments["prior"] = PriorFunction(builder(prior), scale, on=place) if prior else None
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
     arguments.setdefault("check", False)  # It was checked when it was made.
+    if "trunk" in arguments:
+        arguments["trunk"] = revive(arguments["trunk"])
+        if arguments.pop("trunk_frozen"):  # A Sequential model's configuration does not say so.
+            arguments["trunk"].trainable = False
     return arguments, built_on
