@@ -31,6 +31,8 @@ HOMES = {
     "Exponential": "tf_ensembles.bootstrap",
     "GaussianNoise": "tf_ensembles.bootstrap",
     "Poisson": "tf_ensembles.bootstrap",
+    "Renumbered": "tf_ensembles.bootstrap",
+    "RenumberedNoise": "tf_ensembles.bootstrap",
     "Accuracy": "tf_ensembles.metrics.streaming",
     "Aleatoric": "tf_ensembles.metrics.streaming",
     "Brier": "tf_ensembles.metrics.streaming",

@@ -74,6 +74,8 @@ def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
     model = tfe.Ensemble(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]), 2, outputs="logits")
     needed = {
         "GaussianNoise": [0.5],
+        "Renumbered": [bootstrap.Poisson(), [1]],
+        "RenumberedNoise": [bootstrap.GaussianNoise(0.5), [1]],
         "Calibrated": [model, (1, 1)],
         "CalibratedNoise": [model],
         "IsotonicCalibrated": [model, 2],

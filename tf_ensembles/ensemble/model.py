@@ -10,8 +10,7 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,6 +22,7 @@ from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble import trunk as trunk_lib
+from tf_ensembles.ensemble.collection import Collected
 from tf_ensembles.ensemble.members import building, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.serving import Served
@@ -34,7 +34,7 @@ from tf_ensembles.regression import heads
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(Trunked, Steps, Served):
+class Ensemble(Trunked, Collected, Steps, Served):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -92,20 +92,9 @@ class Ensemble(Trunked, Steps, Served):
         drafts = [building.Draft(build_member, num_members, seed, "build_member")]
         if prior is not None:
             drafts.append(building.draft_priors(prior, num_members, building.prior_seed(seed)))
-        self._drafts = Hidden(drafts)
+        self._drafts, self._builder = Hidden(drafts), Hidden(build_member)
         if all(draft.has_known_outputs for draft in drafts):
             self._stack_models(None)
-
-    @classmethod
-    def from_models(cls, models: Sequence[keras.Model], **kwargs: Any) -> Ensemble:
-        """Returns an ensemble of models that have their weights already, of one architecture or of several.
-
-        Args:
-            models: Keras models with outputs of one shape. The ensemble takes them over: train it, not them.
-            **kwargs: the other arguments of an ensemble.
-        """
-        given = building.Given([functools.partial(_itself, model) for model in models])
-        return cls(given, len(models), **kwargs)
 
     # Building: the variables of all members become stacked ones.
 
@@ -383,7 +372,3 @@ class Ensemble(Trunked, Steps, Served):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
-
-
-def _itself(model: keras.Model) -> keras.Model:
-    return model

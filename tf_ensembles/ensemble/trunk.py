@@ -1,9 +1,9 @@
 """A trunk: one Keras model that all members share and that runs once per batch; members are heads on its features.
 
 A frozen trunk (`trunk.trainable = False`) runs in inference mode always: batch norm takes its moving statistics, as
-Keras has it, and dropout drops nothing. Its features of arrays in memory are computed once, where they fit. A trunk that
-is trained runs in training mode in training, with one dropout mask and one batch's statistics for all members, and its
-gradient is the mean of the members' gradients: its learning rate means the same for 1 and for 100 heads.
+Keras has it, and dropout drops nothing. Its features of arrays in memory are computed once, where they fit. A trunk
+that is trained runs in training mode in training, with one dropout mask and one batch's statistics for all members, and
+its gradient is the mean of the members' gradients: its learning rate means the same for 1 and for 100 heads.
 
 Shapes: inputs `[batch, ...]`, features `[batch, ...]` or a structure of such.
 """
@@ -11,6 +11,7 @@ Shapes: inputs `[batch, ...]`, features `[batch, ...]` or a structure of such.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,7 +134,7 @@ class Trunked:
         if self._prior_on == "features":
             draft.see(examples, head, self._samples(sample)[0])
         else:  # A whole member, whose embeddings say how many tokens there are.
-            structure = _inputs_like(stack.input_specs(_Of(self.trunk), None))
+            structure = inputs_like(self._trunk_specs())
             draft.see(examples, keras.Model(structure, head(self.trunk(structure))), sample)
 
     def _check_trunk(self) -> None:
@@ -159,8 +160,13 @@ class Trunked:
 
     def input_specs(self) -> Any:
         """The shape, batch first, and dtype of each input, in the structure in which the members take them."""
-        members = self._built_members() if self.trunk is None else _Of(self.trunk)
-        return stack.input_specs(members, self._built_on)  # type: ignore[arg-type]
+        if self.trunk is not None:
+            return self._trunk_specs()
+        return stack.input_specs(self._built_members(), self._built_on)
+
+    def _trunk_specs(self) -> Any:
+        trunk: Any = _Of(self.trunk)
+        return stack.input_specs(trunk, None)
 
     def _trunk_supports_jit(self) -> bool:
         return self.trunk is None or not looped_parts(self.trunk)
@@ -214,7 +220,7 @@ class Trunked:
         if self.trunk is not None and not self.trains_trunk:
             sizes = [(shape[1:], keras.backend.standardize_dtype(t.dtype)) for t, shape in _shapes(self.trunk.outputs)]
             known = all(None not in shape for shape, _ in sizes)
-            size = known and sum(int(np.prod(shape)) * np.dtype(_numpy(dtype)).itemsize for shape, dtype in sizes)
+            size = sum(math.prod(s or 0 for s in shape) * np.dtype(_numpy(dtype)).itemsize for shape, dtype in sizes)
             if known and length * size <= _CACHE_BYTES:
                 features = self._compute_features(x)
         seen = prior_inputs(self._prior_on, x, features)
@@ -281,7 +287,7 @@ def _check_takes(model: keras.Model, wanted: Sequence[tuple[int | None, ...]], w
         raise ValueError(f"Expected {what}, shapes {list(wanted)}. Received: one that takes {taken}")
 
 
-def _inputs_like(specs: Any) -> Any:
+def inputs_like(specs: Any) -> Any:
     """Returns Keras inputs in a structure of (shape, dtype) pairs, named by their keys."""
     if isinstance(specs, dict):
         return {key: keras.Input(shape[1:], dtype=dtype, name=key) for key, (shape, dtype) in specs.items()}
