@@ -21,6 +21,7 @@ _PACKAGE = "tf_ensembles"
 # Every class of ours that Keras can save, and the module that registers it.
 HOMES = {
     "Ensemble": "tf_ensembles.ensemble.model",
+    "Epinet": "tf_ensembles.methods.epinet",
     "Cosine": "tf_ensembles.priors",
     "Standardize": "tf_ensembles.priors",
     "Bernoulli": "tf_ensembles.bootstrap",

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble import keras_private, trunk
 from tf_ensembles.ensemble.members.building import Given
 from tf_ensembles.ensemble.members.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
@@ -126,8 +126,8 @@ def write(
     """Returns the part of `get_config` that `read` turns back into arguments."""
     serialize = keras.saving.serialize_keras_object
     config = {
-        "member": _write_models(members),
-        "prior": priors and _write_models(priors),
+        "member": write_models(members),
+        "prior": priors and write_models(priors),
         "prior_scale": priors and scale,
         "bootstrap": bootstrap and serialize(bootstrap),
         "built_on": built_on,
@@ -136,7 +136,7 @@ def write(
     return {**config, "check": reasons} if reasons else config
 
 
-def _write_models(members: Members) -> Any:
+def write_models(members: Members) -> Any:
     """Returns the configuration of one model, or the list of all where each has its own graph."""
     serialize = keras.saving.serialize_keras_object
     if isinstance(members, SeparateMembers):
@@ -163,7 +163,5 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
     arguments.setdefault("check", False)  # It was checked when it was made.
     if "trunk" in arguments:
-        arguments["trunk"] = revive(arguments["trunk"])
-        if arguments.pop("trunk_frozen"):  # A Sequential model's configuration does not say so.
-            arguments["trunk"].trainable = False
+        arguments["trunk"] = trunk.read(arguments["trunk"], arguments.pop("trunk_frozen"), revive)
     return arguments, built_on

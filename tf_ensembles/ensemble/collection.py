@@ -1,4 +1,4 @@
-"""Members as things to take out, to put together, to add and to choose: plain Keras models in and out of an ensemble."""
+"""Members taken out, put together, added and chosen: plain Keras models in and out of an ensemble."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Collected:
     priors: stack.Members | None
     frozen: Any
     diverged: Any
-    trains_trunk: bool
     get_compile_config: Callable[[], dict[str, Any]]
     input_specs: Callable[[], Any]
     _built_members: Callable[[], stack.Members]
@@ -120,8 +119,8 @@ class Collected:
         """Returns an ensemble with more members, the trained ones kept, compiled as this one with a new optimizer.
 
         New members start with the weights, priors and bootstrap weights that members of these numbers would have had
-        from the beginning. So `fit` on the same data, with the old ones frozen, gives the larger ensemble that would have
-        been trained at once.
+        from the beginning. So `fit` on the same data, with the old ones frozen, gives the larger ensemble that would
+        have been trained at once.
 
         Args:
             more: how many to add; or trained models, where there is no prior.
@@ -231,9 +230,9 @@ def _copy(model: keras.Model, values: Sequence[Any], built_on: Any) -> keras.Mod
         variable.assign(value)
     for ours, theirs in zip(probe.constants(copied), probe.constants(model), strict=True):
         ours.put(np.asarray(theirs.value))
-    for ours, theirs in zip(keras_private.all_layers(copied), keras_private.all_layers(model), strict=True):
-        if not theirs.trainable:  # A Sequential model's configuration does not say so.
-            ours.trainable = False
+    for layer, its in zip(keras_private.all_layers(copied), keras_private.all_layers(model), strict=True):
+        if not its.trainable:  # A Sequential model's configuration does not say so.
+            layer.trainable = False
     return copied
 
 

@@ -62,6 +62,14 @@ def write(trunk: keras.Model | None, place: str) -> dict[str, Any]:
     return {"trunk": config, "trunk_frozen": not trunk.trainable, "prior_on": place}
 
 
+def read(config: Any, frozen: bool, revive: Callable[[Any], Any]) -> keras.Model:
+    """Returns the trunk that `write` described."""
+    trunk = revive(config)
+    if frozen:  # A Sequential model's configuration does not say so.
+        trunk.trainable = False
+    return trunk
+
+
 def prior_inputs(place: str, x: Any, features: Any) -> Any:
     """Returns what priors take; None where it is not known."""
     if place == "inputs":
@@ -72,7 +80,7 @@ def prior_inputs(place: str, x: Any, features: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Of:
+class Of:
     """A model in the place of members, for those who ask for its inputs."""
 
     template: keras.Model
@@ -165,7 +173,7 @@ class Trunked:
         return stack.input_specs(self._built_members(), self._built_on)
 
     def _trunk_specs(self) -> Any:
-        trunk: Any = _Of(self.trunk)
+        trunk: Any = Of(self.trunk)
         return stack.input_specs(trunk, None)
 
     def _trunk_supports_jit(self) -> bool:

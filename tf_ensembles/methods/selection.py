@@ -23,7 +23,8 @@ def greedy(log_likelihood: Array, num: int, tau: int = 10) -> Array:
     if len(log_likelihood) < tau:
         raise ValueError(f"Expected at least tau={tau} examples. Received: {len(log_likelihood)}")
     each = np.asarray(likelihood.joint(np.asarray(log_likelihood, np.float64), tau))  # [batches, members]
-    total, chosen = np.full(len(each), -np.inf), []
+    total = np.full(len(each), -np.inf)
+    chosen: list[int] = []
     for _ in range(num):
         # The sum of likelihoods with each candidate; its mean has the same divisor for all.
         gains = np.logaddexp(total[:, None], each).mean(axis=0)
