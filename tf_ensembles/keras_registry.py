@@ -22,6 +22,8 @@ _PACKAGE = "tf_ensembles"
 HOMES = {
     "Ensemble": "tf_ensembles.ensemble.model",
     "Epinet": "tf_ensembles.methods.epinet",
+    "MCDropout": "tf_ensembles.methods.dropout",
+    "MemberDropout": "tf_ensembles.methods.dropout",
     "Cosine": "tf_ensembles.priors",
     "Standardize": "tf_ensembles.priors",
     "Bernoulli": "tf_ensembles.bootstrap",

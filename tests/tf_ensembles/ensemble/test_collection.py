@@ -92,8 +92,8 @@ def test_models_of_one_or_several_architectures_keep_what_they_learned(tmp_path)
     np.testing.assert_allclose(together.predict(X, verbose=0), expected, rtol=1e-5, atol=1e-6)
     others = [build(), plain(), Subclassed()]
     others[2](X)
+    mixed = tfe.Ensemble.from_models(others, outputs="logits")
     with pytest.warns(UserWarning, match="own graph"):
-        mixed = tfe.Ensemble.from_models(others, outputs="logits")
         mixed.predict(X, verbose=0)
     mixed.save(tmp_path / "mixed.keras")
     expected = np.stack([np.asarray(model(X)) for model in others], axis=1)
@@ -141,7 +141,7 @@ def test_extending_by_models_and_on_data():
     np.testing.assert_allclose(
         waiting.extend(1, x=X).predict(X, verbose=0), whole.predict(X, verbose=0), rtol=1e-4, atol=1e-5
     )
-    with pytest.raises(ValueError, match="Expected x=..., the training inputs"):
+    with pytest.raises(ValueError, match="Expected x=.*the training inputs"):
         waiting.extend(1)
 
 

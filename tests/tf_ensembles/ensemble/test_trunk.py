@@ -1,4 +1,4 @@
-"""Heads on a shared trunk: the same as heads alone on its features; a trained trunk gets the mean of their gradients."""
+"""Heads on a shared trunk are heads alone on its features; a trained trunk gets the mean of their gradients."""
 
 import keras
 import numpy as np
@@ -182,7 +182,8 @@ def test_saved_exported_counted_once(tmp_path):
     ensemble.fit(X, Y, batch_size=8, epochs=1, verbose=0)
     ensemble.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras")
-    assert loaded.trunk.trainable and [layer.trainable for layer in loaded.trunk.layers[:2]] == [False, True]
+    assert loaded.trunk.trainable
+    assert [layer.trainable for layer in loaded.trunk.layers[:2]] == [False, True]
     np.testing.assert_array_equal(loaded(X), ensemble(X))
     for model in (ensemble, loaded):  # The optimizer goes on where it was, dropout too.
         model.fit(X, Y, batch_size=8, epochs=1, verbose=0)
@@ -206,7 +207,8 @@ def test_a_regression_on_a_trunk_has_a_distribution():
     ensemble.compile("adam", tfe.losses.GaussianNLL(), run_eagerly=True)
     ensemble.fit(X, targets, epochs=1, verbose=0)
     distribution = ensemble.predict_distribution(X)
-    assert distribution.mean.shape == (24, 1) and np.isfinite(distribution.log_prob(targets)).all()
+    assert distribution.mean.shape == (24, 1)
+    assert np.isfinite(distribution.log_prob(targets)).all()
 
 
 def test_a_trunk_of_several_inputs_and_outputs():
@@ -231,7 +233,6 @@ def test_a_member_that_diverges_leaves_the_trunk_alone():
     ensemble = _compiled(3, trunk=trunk, optimizer=keras.optimizers.SGD(0.1))
     kernel = ensemble.stacked_variables[0]
     kernel.assign(np.where(np.arange(3)[:, None, None] == 1, np.nan, np.asarray(kernel)))
-    before = np.array(trunk.layers[0].kernel)
     with pytest.warns(UserWarning, match="diverged"):
         ensemble.fit(X, Y, batch_size=8, epochs=1, verbose=0)
     assert ensemble.diverged.tolist() == [False, True, False]
@@ -239,8 +240,8 @@ def test_a_member_that_diverges_leaves_the_trunk_alone():
     assert np.isfinite(middle).all()
     ensemble.fit(X, Y, batch_size=8, epochs=1, verbose=0)
     after = np.array(trunk.layers[0].kernel)
-    assert np.isfinite(after).all() and np.abs(after - middle).max() > 1e-4
-    assert before.shape == after.shape
+    assert np.isfinite(after).all()
+    assert np.abs(after - middle).max() > 1e-4
 
 
 def test_freezing_and_thawing_between_fits():
