@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.data import with_ids as with_ids
     from tf_ensembles.ensemble.export import export_saved_model as export_saved_model
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
+    from tf_ensembles.methods.dropout import MCDropout as MCDropout
+    from tf_ensembles.methods.epinet import Epinet as Epinet
     from tf_ensembles.prior import PriorFunction as PriorFunction
     from tf_ensembles.regression import losses as losses
     from tf_ensembles.regression import plot as plot
@@ -57,8 +59,10 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Conformal": "tf_ensembles.decisions.conformal",
         "Data": "tf_ensembles.base",
         "Ensemble": "tf_ensembles.ensemble.model",
+        "Epinet": "tf_ensembles.methods.epinet",
         "Exponential": "tf_ensembles.bootstrap",
         "GaussianNoise": "tf_ensembles.bootstrap",
+        "MCDropout": "tf_ensembles.methods.dropout",
         "MemberEarlyStopping": "tf_ensembles.ensemble.callbacks",
         "Poisson": "tf_ensembles.bootstrap",
         "Predictive": "tf_ensembles.base",

@@ -105,3 +105,54 @@ class GaussianNoise(Bootstrap):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {"std": self.std}
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class Renumbered(Bootstrap):
+    """A bootstrap whose members have the numbers that they had in another ensemble: what `Ensemble.select` keeps.
+
+    Args:
+        bootstrap: of that ensemble.
+        numbers: `[members]`, each member's number there.
+    """
+
+    def __init__(self, bootstrap: Bootstrap, numbers: Any) -> None:
+        self.bootstrap, self.numbers = bootstrap, [int(number) for number in numbers]
+
+    def _former(self, members: Any) -> tf.Tensor:
+        return tf.gather(tf.constant(self.numbers, tf.int64), tf.cast(members, tf.int64))
+
+    def weights(self, seed: Any, ids: Any, members: Any) -> tf.Tensor:
+        """Returns loss weights `[batch, members]`."""
+        return self.bootstrap.weights(seed, ids, self._former(members))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {"bootstrap": keras.saving.serialize_keras_object(self.bootstrap), "numbers": self.numbers}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Renumbered:
+        """Returns the distribution that `get_config` described."""
+        return cls(keras.saving.deserialize_keras_object(dict(config["bootstrap"])), config["numbers"])
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class RenumberedNoise(Renumbered):
+    """The same of a bootstrap that perturbs targets."""
+
+    def target_noise(self, seed: Any, ids: Any, members: Any, num_targets: int) -> tf.Tensor | None:
+        """Returns noise `[batch, members, targets]`."""
+        return self.bootstrap.target_noise(seed, ids, self._former(members), num_targets)
+
+
+def renumbered(bootstrap: Bootstrap, numbers: Any) -> Bootstrap:
+    """Returns a bootstrap for some members of an ensemble, which keeps what each of them was told.
+
+    Args:
+        bootstrap: the ensemble's.
+        numbers: `[members]`, the members in that ensemble.
+    """
+    if isinstance(bootstrap, Renumbered):
+        return renumbered(bootstrap.bootstrap, [bootstrap.numbers[number] for number in numbers])
+    noisy = type(bootstrap).target_noise is not Bootstrap.target_noise
+    return (RenumberedNoise if noisy else Renumbered)(bootstrap, numbers)

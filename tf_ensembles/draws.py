@@ -67,6 +67,10 @@ class Purpose(enum.Enum):
     ANCHOR_COUNTS = "how often a dyadic batch repeats each anchor"
     SERVED_MEMBER = "the member that answers a SavedModel's sample"
     PREDICTION_SETS = "the randomization of conformal sets", 10 * _FAR
+    EPINET_INDEX = "the indices that an epinet predicts with", 11 * _FAR
+    EPINET_STEP = "the indices of a step of training an epinet", 12 * _FAR
+    EPINET_WEIGHTS = "the initial weights of an epinet", 13 * _FAR
+    DROPPED = "which units a member of Monte Carlo dropout leaves out", 14 * _FAR
     PRIOR = "the initial weights of prior functions", 0x5EED_0001
     INITIAL_WEIGHTS = "initial weights that came out the same for two members, drawn again", 0, 0, 0, 3
     # The compiled loop of small networks.

@@ -21,6 +21,9 @@ _PACKAGE = "tf_ensembles"
 # Every class of ours that Keras can save, and the module that registers it.
 HOMES = {
     "Ensemble": "tf_ensembles.ensemble.model",
+    "Epinet": "tf_ensembles.methods.epinet",
+    "MCDropout": "tf_ensembles.methods.dropout",
+    "MemberDropout": "tf_ensembles.methods.dropout",
     "Cosine": "tf_ensembles.priors",
     "Standardize": "tf_ensembles.priors",
     "Bernoulli": "tf_ensembles.bootstrap",
@@ -31,6 +34,8 @@ HOMES = {
     "Exponential": "tf_ensembles.bootstrap",
     "GaussianNoise": "tf_ensembles.bootstrap",
     "Poisson": "tf_ensembles.bootstrap",
+    "Renumbered": "tf_ensembles.bootstrap",
+    "RenumberedNoise": "tf_ensembles.bootstrap",
     "Accuracy": "tf_ensembles.metrics.streaming",
     "Aleatoric": "tf_ensembles.metrics.streaming",
     "Brier": "tf_ensembles.metrics.streaming",

@@ -26,6 +26,9 @@ class PriorFunction:
     build: Any  # returns a new Keras model with the members' output shape at each call; or of `tfe.priors`; or "auto"
     scale: float = 1.0
     normalize: bool | None = None  # None: those of `tfe.priors` and "auto" are normalized, and your own are not
+    # What it is a function of where members share a trunk: "inputs", the trunk's "features", or "both", a list of all
+    # of them. None: what does not move in training: features if the trunk is frozen, else inputs.
+    on: str | None = None
 
     def __post_init__(self) -> None:
         if self.build == "auto":
@@ -41,6 +44,8 @@ class PriorFunction:
             raise ValueError(f"Expected a finite prior scale >= 0. Received: {self.scale}")
         if self.normalize not in (None, True, False):
             raise ValueError(f"Expected normalize to be True, False or None. Received: {self.normalize!r}")
+        if self.on not in (None, "inputs", "features", "both"):
+            raise ValueError(f"Expected on to be 'inputs', 'features', 'both' or None. Received: {self.on!r}")
 
     @property
     def recipe(self) -> Callable[[Any], Any] | None:

@@ -74,13 +74,20 @@ def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
     model = tfe.Ensemble(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]), 2, outputs="logits")
     needed = {
         "GaussianNoise": [0.5],
+        "MCDropout": [keras.Sequential([keras.Input((1,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)])],
+        "MemberDropout": [0.5, 1, 0],
+        "Renumbered": [bootstrap.Poisson(), [1]],
+        "RenumberedNoise": [bootstrap.GaussianNoise(0.5), [1]],
         "Calibrated": [model, (1, 1)],
         "CalibratedNoise": [model],
         "IsotonicCalibrated": [model, 2],
         "Conformal": [model, 0.9, "lac"],
     }
+    trunk = keras.Sequential([keras.Input((1,)), keras.layers.Dense(3)])
+    prior = tfe.PriorFunction(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]))
+    named = {"Epinet": {"trunk": trunk, "num_outputs": 2, "prior": prior}}
     objects = {
-        name: getattr(importlib.import_module(home), name)(*needed.get(name, []))
+        name: getattr(importlib.import_module(home), name)(*needed.get(name, []), **named.get(name, {}))
         for name, home in keras_registry.HOMES.items()
         if name != "Ensemble"
     }

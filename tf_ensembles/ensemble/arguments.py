@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble import keras_private, trunk
 from tf_ensembles.ensemble.members.building import Given
 from tf_ensembles.ensemble.members.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
@@ -126,8 +126,8 @@ def write(
     """Returns the part of `get_config` that `read` turns back into arguments."""
     serialize = keras.saving.serialize_keras_object
     config = {
-        "member": _write_models(members),
-        "prior": priors and _write_models(priors),
+        "member": write_models(members),
+        "prior": priors and write_models(priors),
         "prior_scale": priors and scale,
         "bootstrap": bootstrap and serialize(bootstrap),
         "built_on": built_on,
@@ -136,7 +136,7 @@ def write(
     return {**config, "check": reasons} if reasons else config
 
 
-def _write_models(members: Members) -> Any:
+def write_models(members: Members) -> Any:
     """Returns the configuration of one model, or the list of all where each has its own graph."""
     serialize = keras.saving.serialize_keras_object
     if isinstance(members, SeparateMembers):
@@ -148,7 +148,7 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
     """Returns the arguments of an ensemble from its `get_config`, and what its members were built on."""
     arguments = dict(config)
     member, prior, bootstrap = arguments.pop("member"), arguments.pop("prior"), arguments.pop("bootstrap")
-    scale, built_on = arguments.pop("prior_scale"), arguments.pop("built_on")
+    scale, built_on, place = arguments.pop("prior_scale"), arguments.pop("built_on"), arguments.pop("prior_on", None)
 
     def revive(part: Any) -> Any:
         # A copy, because Keras empties the configuration that it reads.
@@ -159,7 +159,9 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
         return Given([functools.partial(revive, own) for own in parts])
 
     arguments["build_member"] = builder(member)
-    arguments["prior"] = PriorFunction(builder(prior), scale) if prior else None
+    arguments["prior"] = PriorFunction(builder(prior), scale, on=place) if prior else None
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
     arguments.setdefault("check", False)  # It was checked when it was made.
+    if "trunk" in arguments:
+        arguments["trunk"] = trunk.read(arguments["trunk"], arguments.pop("trunk_frozen"), revive)
     return arguments, built_on

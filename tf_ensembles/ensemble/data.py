@@ -29,7 +29,7 @@ from tf_ensembles.regression.heads import Head
 # shuffled and batched; anything else yields `with_ids(x, ids)` in place of `x`. Ids travel inside `x`, so every way
 # in which Keras slices, shuffles and distributes inputs keeps them beside their examples.
 
-INPUTS, IDS, PRIOR = "tfe_inputs", "tfe_example_id", "tfe_prior"
+INPUTS, IDS, PRIOR, FEATURES = "tfe_inputs", "tfe_example_id", "tfe_prior", "tfe_features"
 
 _HOW_TO_ATTACH = (
     "Number a tf.data.Dataset with tfe.number_examples(dataset) before shuffle and batch, "
@@ -39,11 +39,15 @@ _HOW_TO_ATTACH = (
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a batch carries beside the model's inputs: ids `[batch]` and prior outputs `[batch, members, outputs]`."""
+    """What a batch carries beside the model's inputs: ids `[batch]` and prior outputs `[batch, members, outputs]`.
+
+    Where the features of a trunk are known, inputs that nothing else needs are left out: `x` is None then.
+    """
 
     x: Any
     ids: Any = None
     prior: Any = None
+    features: Any = None
 
 
 def with_ids(x: Any, ids: Any, prior: Any = None) -> dict[str, Any]:
@@ -77,9 +81,9 @@ def number_examples(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def split(x: Any) -> Inputs:
     """Separates a model's inputs from what travels with them."""
-    if isinstance(x, dict) and INPUTS in x:
-        inputs = x[INPUTS]
-        return Inputs(list(inputs) if isinstance(inputs, tuple) else inputs, x.get(IDS), x.get(PRIOR))
+    if isinstance(x, dict) and (INPUTS in x or FEATURES in x):
+        inputs, features = (list(part) if isinstance(part, tuple) else part for part in map(x.get, (INPUTS, FEATURES)))
+        return Inputs(inputs, x.get(IDS), x.get(PRIOR), features)
     return Inputs(x)
 
 

@@ -10,8 +10,7 @@ Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[mem
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,17 +21,20 @@ from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble import callbacks as callbacks_lib
+from tf_ensembles.ensemble import trunk as trunk_lib
+from tf_ensembles.ensemble.collection import Collected
 from tf_ensembles.ensemble.members import building, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.ensemble.steps import Steps
+from tf_ensembles.ensemble.trunk import Trunked
 from tf_ensembles.metrics.kinds import Kind, tagged
 from tf_ensembles.prior import PriorFunction
 from tf_ensembles.regression import heads
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class Ensemble(Steps, Served):
+class Ensemble(Trunked, Collected, Steps, Served):
     """An ensemble of any Keras model, with optional random prior functions and bootstrapping.
 
     Member m minimizes `mean(W[t, m] * loss(f_m(x_t), y_t)) + l2 * ||theta_m||^2` with
@@ -50,6 +52,9 @@ class Ensemble(Steps, Served):
             `"multilabel_probabilities"`, `"values"`, `"gaussian"` (means, then raw scales) or another `Kind`.
             `"auto"` reads it from the type of the loss at `compile`.
         check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
+        trunk: a Keras model that all members share and that runs once per batch: members are heads on its output then.
+            Frozen by `trunk.trainable = False`: it runs in inference mode, and once per training example where data are
+            arrays. Otherwise it is trained by the mean of the members' gradients; `l2` is that of heads.
     """
 
     def __init__(
@@ -62,10 +67,12 @@ class Ensemble(Steps, Served):
         seed: int = 0,
         outputs: str = "auto",
         check: Any = True,
+        trunk: keras.Model | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         num_members, seed = arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
+        self._take_trunk(trunk, prior)
         self._settle(prior, bootstrap, l2, seed)
         self.num_members, self._outputs_argument = num_members, outputs
         self._member_loss: keras.losses.Loss | None = None
@@ -85,20 +92,9 @@ class Ensemble(Steps, Served):
         drafts = [building.Draft(build_member, num_members, seed, "build_member")]
         if prior is not None:
             drafts.append(building.draft_priors(prior, num_members, building.prior_seed(seed)))
-        self._drafts = Hidden(drafts)
+        self._drafts, self._builder = Hidden(drafts), Hidden(build_member)
         if all(draft.has_known_outputs for draft in drafts):
             self._stack_models(None)
-
-    @classmethod
-    def from_models(cls, models: Sequence[keras.Model], **kwargs: Any) -> Ensemble:
-        """Returns an ensemble of models that have their weights already, of one architecture or of several.
-
-        Args:
-            models: Keras models with outputs of one shape. The ensemble takes them over: train it, not them.
-            **kwargs: the other arguments of an ensemble.
-        """
-        given = building.Given([functools.partial(_itself, model) for model in models])
-        return cls(given, len(models), **kwargs)
 
     # Building: the variables of all members become stacked ones.
 
@@ -107,8 +103,8 @@ class Ensemble(Steps, Served):
 
     def _build_on(self, sample: Any) -> None:
         """Builds models that were returned unbuilt, by a batch of one example."""
-        for draft in self._drafts.value:
-            draft.build_on(sample)
+        for draft, seen in zip(self._drafts.value, self._samples(sample), strict=False):
+            draft.build_on(seen)
         known = all(draft.has_known_outputs for draft in self._drafts.value)
         self._built_on = None if known else stack.built_on(sample)
         self._stack_models(None if known else sample)
@@ -119,7 +115,9 @@ class Ensemble(Steps, Served):
         self.priors = priors[0] if priors else None
         self._drafts = Hidden([])
         self.supports_jit = self.members.supports_jit and (self.priors is None or self.priors.supports_jit)
+        self.supports_jit = self.supports_jit and self._trunk_supports_jit()
         self.built = True
+        self._check_trunk()
         self._num_outputs = stack.num_outputs(self.members, self.priors, self._built_on)
 
     def _build_from(self, x: Any) -> None:
@@ -127,9 +125,9 @@ class Ensemble(Steps, Served):
         if self.members is None:
             sample = data.first_example(x)
             members, *others = self._drafts.value
-            members.build_on(sample)
+            members.build_on(self._samples(sample)[0])
             for draft in others:
-                draft.see(lambda: data.some_examples(x), members.models[0], sample)
+                self._show_prior(draft, x, members.models[0], sample)
             self._build_on(sample)
             if self.compiled and self._auto_jit:
                 self.jit_compile = self._resolve_auto_jit_compile()
@@ -193,26 +191,24 @@ class Ensemble(Steps, Served):
         """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes."""
         return outputs.head_of(self.kind, self._member_loss, self._known_head)
 
-    def input_specs(self) -> Any:
-        """The shape, batch first, and dtype of each input, in the structure that the members take."""
-        return stack.input_specs(self._built_members(), self._built_on)
-
     # The forward pass.
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
         """Returns member outputs `[batch, members, outputs]`."""
         parts = data.split(inputs)
         self._build_from(parts.x)
-        return tf.transpose(self._forward(parts, training)[0], [1, 0, 2])
+        return tf.transpose(self._forward(self._seen(parts, training), training)[0], [1, 0, 2])
 
     def _forward(self, parts: data.Inputs, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns outputs `[members, batch, outputs]` and regularization losses `[members]`."""
         members = self._built_members()
-        result, penalty = members.run(parts.x, training)
-        result = tf.cast(result, tf.float32)
+        result, penalty = members.run(parts.x if self.trunk is None else parts.features, training)
+        result = self._without_diverged(tf.cast(result, tf.float32))
         if self.prior is not None and self.priors is not None:
-            result = stack.add_prior(result, self.priors, self.prior.scale, parts.x, parts.prior, self.head)
+            seen = trunk_lib.prior_inputs(self._prior_on, parts.x, parts.features)
+            result = stack.add_prior(result, self.priors, self.prior.scale, seen, parts.prior, self.head)
         total = tf.zeros([self.num_members]) if penalty is None else tf.cast(penalty, tf.float32)
+        total += self._trunk_penalty()
         if self.l2:
             total += self.l2 * members.squared_norm()
         return result, total
@@ -330,8 +326,7 @@ class Ensemble(Steps, Served):
         ids = data.check_ids(parts.ids, length)
         if self.bootstrap is not None and training and parts.ids is None:
             self._numbered.see(inputs, length)
-        prior = stack.cached_prior(self.priors, inputs, length, self._num_outputs)
-        return data.with_ids(inputs, ids if training else None, prior), y
+        return self._prepared(inputs, ids if training else None, length), y
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as `keras.Model.evaluate` does; bootstrap weights play no part."""
@@ -352,6 +347,7 @@ class Ensemble(Steps, Served):
         given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
         scale = self.prior.scale if self.prior is not None else None
         written = arguments.write(self._built_members(), self.priors, scale, self.bootstrap, self._built_on)
+        written.update(trunk_lib.write(self.trunk, self._prior_on))
         return {**own, **written, **given, **({"head": heads.write(self.head)} if self.head else {})}
 
     @classmethod
@@ -378,7 +374,3 @@ class Ensemble(Steps, Served):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
-
-
-def _itself(model: keras.Model) -> keras.Model:
-    return model

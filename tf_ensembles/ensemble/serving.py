@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, export, outputs
-from tf_ensembles.metrics import functions, kinds
+from tf_ensembles.methods import selection
+from tf_ensembles.metrics import functions, kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads, noise
 from tf_ensembles.regression.distribution import PredictiveDistribution
@@ -155,18 +156,37 @@ class Served(keras.Model):
             predictions = self.predict(x, batch_size=batch_size, verbose=0)
         members = np.asarray(predictions)[:, _healthy(self)]
         if self.head is not None:
-            likelihood = PredictiveDistribution.of_outputs(self.head, members).member_log_prob(y)
-            joint = {
-                "marginal_nll": functions.joint_of(likelihood, 1),
-                "joint_nll": functions.joint_of(likelihood, tau),
-            }
-            return joint | ({"dyadic_nll": functions.dyadic_of(likelihood, tau)} if dyadic else {})
+            found = PredictiveDistribution.of_outputs(self.head, members).member_log_prob(y)
+            joint = {"marginal_nll": functions.joint_of(found, 1), "joint_nll": functions.joint_of(found, tau)}
+            return joint | ({"dyadic_nll": functions.dyadic_of(found, tau)} if dyadic else {})
         labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1]))
         result = {
             "marginal_nll": functions.marginal_nll(members, labels, kind=kind),
             "joint_nll": functions.joint_nll(members, labels, tau, kind=kind),
         }
         return result | ({"dyadic_nll": functions.dyadic_nll(members, labels, tau, kind=kind)} if dyadic else {})
+
+    def best_members(self, x: Any, y: Any, num: int, tau: int = 10, batch_size: int | None = None) -> Array:
+        """Returns the members, `[num]`, that a greedy choice by the joint NLL of held-out data takes, in its order.
+
+        `model.select(model.best_members(x_val, y_val, 5))` is an ensemble of them. Members that diverged are not taken.
+
+        Args:
+            x: inputs that no member was trained on, `[batch, ...]` in random order.
+            y: their labels, as `evaluate_joint` takes them.
+            num: how many to choose.
+            tau: labels per joint prediction.
+            batch_size: examples per prediction.
+        """
+        kind, healthy = outputs.require(self.kind, self._member_loss), _healthy(self)
+        members = np.asarray(self.predict(x, batch_size=batch_size, verbose=0))[:, healthy]
+        if self.head is not None:
+            found = PredictiveDistribution.of_outputs(self.head, members).member_log_prob(y)
+        else:
+            labels = kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1])
+            logits, _ = kinds.read(members, kind)
+            found = likelihood.log_likelihood(logits, likelihood.check_labels(logits, np.asarray(labels)))
+        return healthy[selection.greedy(found, num, tau)]
 
     def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
         """Writes a SavedModel, as `tfe.export_saved_model` does; its signatures can be converted further."""

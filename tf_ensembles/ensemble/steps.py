@@ -17,7 +17,7 @@ from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.arguments import Settings
 from tf_ensembles.ensemble.callbacks import Marks, frozen_members_kept
 from tf_ensembles.ensemble.members.layer_rules import Hidden
-from tf_ensembles.ensemble.updates import MemberwiseUpdate
+from tf_ensembles.ensemble.updates import SHARED, MemberwiseUpdate
 
 
 class Steps(Settings):
@@ -30,6 +30,7 @@ class Steps(Settings):
     compiled: bool
     _built_members: Callable[[], Any]
     _forward: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+    _seen: Callable[..., data.Inputs]
     _num_outputs: int
     _member_loss: Any
     _member_mean: losses.MemberMean
@@ -55,7 +56,7 @@ class Steps(Settings):
         if self._update is None:
             with self.distribute_strategy.scope():
                 owners = {id(variable): owner for variable, owner in self._built_members().owned_variables()}
-                owned = [(variable, owners[id(variable)]) for variable in self.trainable_variables]
+                owned = [(variable, owners.get(id(variable), SHARED)) for variable in self.trainable_variables]
                 tables = self._built_members().tables()
                 update = MemberwiseUpdate(self.optimizer, owned, self.num_members, tables)
             self._update = Hidden(update)
@@ -112,6 +113,7 @@ class Steps(Settings):
         parts = data.split(x)
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
+                parts = self._seen(parts, training=True)
                 result, penalty = self._forward(parts, training=True)
                 mine = self._batch_losses(parts, y, result, sample_weight, training=True)
                 # This replica's share of what all members minimize.
@@ -125,6 +127,7 @@ class Steps(Settings):
         """Evaluates one batch, without bootstrap weights."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
+        parts = self._seen(parts, training=False)
         result, penalty = self._forward(parts, training=False)
         each = replicas.total(self._batch_losses(parts, y, result, sample_weight, training=False))
         return self._report(x, y, result, each + penalty, sample_weight)
@@ -139,7 +142,8 @@ class Steps(Settings):
         sizes = self.num_members, outputs.num_targets(cast(Any, self).head, self._num_outputs)
         batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
         if members.has_own_losses:
-            return losses.own_losses(members.templates, parts.x, batch, result, training)
+            x = parts.x if parts.features is None else parts.features
+            return losses.own_losses(members.templates, x, batch, result, training)
         each = losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.separate))
         return replicas.share(self._member_loss, each, batch)
 
@@ -155,7 +159,8 @@ class Steps(Settings):
     ) -> Any:
         """Returns the mean over members of their losses, without regularization."""
         result = tf.transpose(y_pred, [1, 0, 2])
-        return tf.reduce_mean(self._batch_losses(data.split(x), y, result, sample_weight, training=False))
+        parts = self._seen(data.split(x), training=False)
+        return tf.reduce_mean(self._batch_losses(parts, y, result, sample_weight, training=False))
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""

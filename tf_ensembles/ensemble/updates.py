@@ -24,6 +24,9 @@ _ELEMENTWISE = (
 )  # fmt: skip
 
 
+SHARED = -1  # the owner of a variable that all members share: that of a trunk
+
+
 @dataclasses.dataclass(frozen=True)
 class RowGradients:
     """Gradients of embeddings, one per row that was taken: `values` `[members, taken, size]`, at `ids`.
@@ -92,7 +95,8 @@ class MemberwiseUpdate:
 
     Args:
         optimizer: any Keras optimizer.
-        owned: the trainable variables, each with the member whose it is, or None: `[members, ...]`, a row for each.
+        owned: the trainable variables, each with the member whose it is, or None: `[members, ...]`, a row for each;
+            `SHARED` for one that all members share.
         num_members: M.
         tables: the `id` of each variable that is an embedding, whose gradients come row by row.
     """
@@ -125,7 +129,8 @@ class MemberwiseUpdate:
                     f"Expected use_ema=False with {name}, whose updates mix numbers. Received: use_ema=True"
                 )
             self._slices = [
-                [keras.Variable(v.value[m], name=f"{v.name}_{m}") for v in self.variables] for m in range(num_members)
+                [v if owner == SHARED else keras.Variable(v.value[m], name=f"{v.name}_{m}") for v, owner in owned]
+                for m in range(num_members)
             ]
         # An optimizer knows rows of the first axis only, so it gets the embeddings of all members one below the other.
         self._flat = {
@@ -135,7 +140,8 @@ class MemberwiseUpdate:
         }
         if not optimizer.built:
             whole = [self._flat.get(id(v), v) for v in self.variables]
-            optimizer.build([v for member in self._slices for v in member] if self._slices else whole)
+            each = {id(v): v for member in self._slices for v in member}  # A shared one is in all of them.
+            optimizer.build(list(each.values()) or whole)
 
     def follow(self, trainable: Sequence[Any]) -> None:
         """Raises if a variable has become trainable that the optimizer does not know; fewer are no trouble."""
@@ -176,7 +182,10 @@ class MemberwiseUpdate:
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             # One member's NaN would make the loss scale drop the whole step.
             finite = tf.math.is_finite(losses)
-            found = [_finite_only(g, _of(finite, owner)) for g, owner in zip(found, owners, strict=True)]
+            found = [
+                g if owner == SHARED else _finite_only(g, _of(finite, owner))
+                for g, owner in zip(found, owners, strict=True)
+            ]
         found = self._clip(found, owners)
         with self._without_clipping():
             if self._slices:
@@ -205,6 +214,9 @@ class MemberwiseUpdate:
         variable.assign(value if constraint is None else constraint(value))
 
     def _apply_by_slices(self, gradients: Sequence[Any], reached: Sequence[int]) -> None:
+        apart = [(g, self.variables[p]) for g, p in zip(gradients, reached, strict=True) if self._owners[p] == SHARED]
+        gradients = [g for g, p in zip(gradients, reached, strict=True) if self._owners[p] != SHARED]
+        reached = [place for place in reached if self._owners[place] != SHARED]
         variables = [self.variables[place] for place in reached]
         slices = [[member[place] for place in reached] for member in self._slices]
         values = [tf.unstack(v.value, num=self._num_members) for v in variables]
@@ -215,8 +227,8 @@ class MemberwiseUpdate:
             for variable, value in zip(member, values, strict=True):
                 variable.assign(value[m])
         self._optimizer.apply(
-            [part[m] for m in range(self._num_members) for part in parts],
-            [v for member in slices for v in member],
+            [part[m] for m in range(self._num_members) for part in parts] + [g for g, _ in apart],
+            [v for member in slices for v in member] + [v for _, v in apart],
         )
         for index, variable in enumerate(variables):
             self._put(variable, tf.stack([member[index].value for member in slices]))
@@ -260,8 +272,11 @@ class MemberwiseUpdate:
             rows = [square for square, owner in zip(squares, owners, strict=True) if owner is None]
             own = [[q for q, o in zip(squares, owners, strict=True) if o == m] for m in range(self._num_members)]
             total = tf.stack([sum(mine, start=tf.zeros([])) for mine in own]) if any(own) else tf.zeros([])
-            factor = _factor(global_clipnorm * scale, tf.sqrt(sum(rows, start=total)))
-            factors = [_of(factor, owner) for owner in owners]
+            limit = global_clipnorm * scale
+            factor = _factor(limit, tf.sqrt(sum(rows, start=total)))
+            shared = [square for square, owner in zip(squares, owners, strict=True) if owner == SHARED]
+            of_shared = _factor(limit, tf.sqrt(sum(shared, start=tf.zeros([]))))
+            factors = [of_shared if owner == SHARED else _of(factor, owner) for owner in owners]
         else:
             factors = [_factor(clipnorm * scale, tf.sqrt(square)) for square in squares]
         return [_times(g, factor) for g, factor in zip(gradients, factors, strict=True)]

@@ -145,7 +145,10 @@ class MemberStack(Members):
 
     def member_values(self, member: int) -> list[np.ndarray[Any, Any]]:
         """Returns one member's variables, in the order of the template's `variables`."""
-        return [np.asarray(self._stacked.value[id(variable)])[member] for variable in self.template.variables]
+        stacked = self._stacked.value  # A generator that draws for all members is not in it.
+        return [
+            np.asarray(stacked[id(v)])[member] if id(v) in stacked else np.asarray(v) for v in self.template.variables
+        ]
 
     def squared_norm(self) -> tf.Tensor:
         """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""

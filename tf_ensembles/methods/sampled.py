@@ -1,0 +1,166 @@
+"""A Keras model that says several things of an input, drawn by a seed, under the contract of `tfe.Ensemble`.
+
+Shapes: outputs `[batch, members, outputs]`, losses `[members]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ensembles.base import Array
+from tf_ensembles.ensemble import data, keras_private, losses, outputs
+from tf_ensembles.ensemble.members import stack
+from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.serving import Served
+from tf_ensembles.ensemble.trunk import Of
+from tf_ensembles.metrics.kinds import Kind, tagged
+
+
+class Sampled(Served):
+    """Draws K members, each a function of the inputs: the same for the same seed, whatever the batch.
+
+    Args:
+        num_members: K; may be set again.
+        seed: decides the draws.
+        outputs: what a member returns, as `tfe.Ensemble` takes it.
+    """
+
+    _source: keras.Model  # knows the inputs
+    _num_outputs: int
+
+    def __init__(self, num_members: int, seed: int, outputs: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+            raise ValueError(f"Expected an integer seed in [0, 2**32). Received: {seed!r}")
+        Kind.parse(outputs)
+        self.num_members, self._seed, self._outputs_argument = num_members, int(seed), outputs
+        self._member_loss: Any = None
+        self._known_head: Any = None
+        self._member_metrics: list[Any] = []
+        self._logit_metrics: list[Any] = []
+
+    def build(self, input_shape: Any = None) -> None:
+        """Does nothing: all variables are there."""
+
+    @property
+    def num_members(self) -> int:
+        """K, how many members are drawn; may be set again, which changes none of the first."""
+        return self._num_members
+
+    @num_members.setter
+    def num_members(self, value: int) -> None:
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"Expected num_members >= 1, an integer. Received: {value!r}")
+        self._num_members = int(value)
+        self.train_function = self.test_function = self.predict_function = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of all draws."""
+        return self._seed
+
+    @property
+    def kind(self) -> Kind | None:
+        """What member outputs are; None where neither `outputs` nor the loss says so."""
+        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
+        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
+
+    @property
+    def head(self) -> Any:
+        """What the columns of a regression mean; None for classes."""
+        return outputs.head_of(self.kind, self._member_loss, self._known_head)
+
+    @property
+    def diverged(self) -> Array:
+        """No member is ever left out, `[members]` of bool."""
+        return np.zeros(self.num_members, bool)
+
+    def input_specs(self) -> Any:
+        """The shape, batch first, and dtype of each input, in the structure that the model takes."""
+        source: Any = Of(self._source)
+        return stack.input_specs(source, None)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
+        """Returns member outputs `[batch, members, outputs]`, which `tfe.metrics` know."""
+        return tagged(super().predict(data.strings_as_tensors(x), *args, **kwargs), self.kind)
+
+    # Losses and metrics: what every member says, beside what the mixture does.
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training and evaluation, as `keras.Model.compile` does; metrics are as for `tfe.Ensemble`."""
+        self._member_loss = losses.as_loss(loss, loss_weights)
+        prior = getattr(self, "prior", None)
+        outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, prior, weighted_metrics)
+        outputs.num_targets(self.head, self._num_outputs)  # Raises where columns do not fit the loss.
+        listed, members, logits, others = outputs.split_metrics(metrics, self.kind, self._member_loss)
+        if self.compiled:
+            keras_private.forget_metrics(self, [*self._member_metrics, *self._logit_metrics])
+        self._member_metrics, self._logit_metrics, self._all_metrics = members, logits, Hidden(listed)
+        kwargs.update(weighted_metrics=weighted_metrics)
+        super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns what `compile` was given."""
+        config = super().get_compile_config()
+        if config:
+            config["metrics"] = keras.saving.serialize_keras_object(self._all_metrics.value)
+        return config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as a saved model was."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.trainable_variables:
+            self.optimizer.build(self.trainable_variables)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> tf.Tensor:
+        """Returns the mean of members' losses, and what regularizes them."""
+        result = tf.transpose(y_pred, [1, 0, 2])
+        count = int(result.shape[0])
+        sizes = count, outputs.num_targets(self.head, self._num_outputs)
+        batch = losses.make_batch(y, sample_weight, None, self.seed, None, *sizes)
+        each = losses.member_losses(self._member_loss, batch, result)
+        return losses.total_loss(self._member_loss, each, self._penalty() * tf.ones([count])) / count
+
+    def _penalty(self) -> tf.Tensor:
+        own = [tf.cast(loss, tf.float32) for loss in self.losses]
+        return tf.add_n(own) if own else tf.zeros([])
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+        """Updates metrics of what `predict` says: ours with the members, Keras's with the mixture."""
+        apart = self._member_metrics, self._logit_metrics
+        if y_pred.shape[1] != self.num_members and self._all_metrics.value:
+            y_pred = self(x, training=False)  # A step of training has fewer members, and others.
+        healthy = np.arange(y_pred.shape[1])
+        seen = outputs.update_metrics(*apart, self.kind, y, y_pred, healthy, self.head)
+        return super().compute_metrics(x, y, seen, sample_weight)
+
+    def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Returns arrays as they will be read, after checks; everything else as it is."""
+        if not data.is_arrays(data.split(x).x):
+            return x, y
+        inputs, y = data.as_arrays(data.split(x).x), None if y is None else np.asarray(y)
+        length = data.check_inputs(inputs)
+        data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind, self.head)
+        outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
+        return inputs, y
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates as `keras.Model.evaluate` does."""
+        if not keras_private.is_validation_of_fit(kwargs):
+            keras_private.require_compiled(self, "evaluate")
+            x, y = self._checked(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
