@@ -24,7 +24,7 @@ import tensorflow as tf
 from tf_ensembles import draws
 from tf_ensembles.ensemble import arguments, data, keras_private
 from tf_ensembles.ensemble import trunk as trunk_lib
-from tf_ensembles.ensemble.members import building, stack
+from tf_ensembles.ensemble.members import base, building, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
 from tf_ensembles.methods.sampled import Sampled
 from tf_ensembles.prior import PriorFunction
@@ -151,7 +151,7 @@ class Epinet(Sampled):
         result = tf.cast(self.base(features), tf.float32)[None] + self._learned(tf.stop_gradient(features), index)
         if self.prior is not None and self.priors is not None:
             seen = trunk_lib.prior_inputs(self._prior_on, x, features)
-            each = stack.prior_outputs(self.priors, seen)  # [index_dim, batch, outputs]
+            each = base.prior_outputs(self.priors, seen)  # [index_dim, batch, outputs]
             scale = self.prior.scale / math.sqrt(self.index_dim)
             prior = scale * tf.tensordot(index, each, 1)
             result = result + prior if self.head is None else self.head.add_prior(result, prior)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import data, keras_private, losses, outputs
+from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.members import stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.serving import Served
@@ -133,7 +133,8 @@ class Sampled(Served):
         sizes = count, outputs.num_targets(self.head, self._num_outputs)
         batch = losses.make_batch(y, sample_weight, None, self.seed, None, *sizes)
         each = losses.member_losses(self._member_loss, batch, result)
-        return losses.total_loss(self._member_loss, each, self._penalty() * tf.ones([count])) / count
+        mine = tf.reduce_sum(replicas.share(self._member_loss, each, batch)) / count
+        return mine + self._penalty() / replicas.count()
 
     def _penalty(self) -> tf.Tensor:
         own = [tf.cast(loss, tf.float32) for loss in self.losses]
