@@ -59,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_preset(sub, "quick", "how large; large: testbed and CIFAR10", "large")
         options.add_results(sub, RESULTS, "folder in which every sweep has one")
         sub.add_argument(
-            "--figures-to", type=pathlib.Path, metavar="FOLDER", help="where to draw (default: the sweep's folder)"
+            "--figures-to",
+            type=options.local_path,
+            metavar="FOLDER",
+            help="where to draw (default: the sweep's folder)",
         )
     add_engine_arguments(run_parser)
     run_parser.add_argument(

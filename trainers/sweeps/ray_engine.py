@@ -21,6 +21,8 @@ from trainers.sweeps import worker as sweep_worker
 # Seconds: of connecting to a cluster's port, of joining it, between two looks at its head, and until it counts as lost.
 _LISTEN_SECONDS, _JOIN_SECONDS = 3.0, 10.0
 _PULSE_SECONDS, _LOST_SECONDS = 3.0, 10.0
+# Seconds: between two counts of a cluster's CPUs, and until idle workers make room for those that wait for a CPU.
+_COUNT_SECONDS, _ROOM_SECONDS = 5.0, 2.0
 _TOKEN = "A cluster with tokens wants RAY_AUTH_MODE=token and its token in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
 
@@ -54,12 +56,24 @@ class RayEngine:
         else:
             _join_cluster(ray, address)
         self._pulse = _Pulse(ray.get_runtime_context().gcs_address)
-        self.num_slots = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # Nodes of a cluster may come and go, and with them CPUs, unless a number of workers was asked for.
+        self._counted_at, self._fixed = -float("inf"), num_workers
+        self._slots = num_workers or 1
         # Nothing is retried by Ray itself: the scheduler counts the deaths of a unit, for every engine alike.
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
         self._actor_class = ray.remote(**options)(_RayWorker)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
+        self._since: dict[int, float] = {}  # by slot: when it was given its unit, or has become idle
+        self._started: set[int] = set()  # slots whose actors have a process
+
+    @property
+    def num_slots(self) -> int:
+        """As many as workers were asked for, or as the cluster has CPUs now."""
+        if self._fixed is None and time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._counted_at = time.monotonic()
+            self._slots = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        return self._slots
 
     def _check_loopback(self) -> None:
         addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
@@ -74,6 +88,19 @@ class RayEngine:
         """Gives a unit to a free slot."""
         actor = self._actors.get(slot) or self._actors.setdefault(slot, self._actor_class.remote())
         self._pending[actor.compute.remote(message)] = slot
+        self._since[slot] = time.monotonic()
+
+    def _make_room(self) -> None:
+        """Ends idle workers, which keep their CPUs, where others have waited for one: there may be more than CPUs."""
+        busy, now = set(self._pending.values()), time.monotonic()
+        waiting = [slot for slot in busy - self._started if now - self._since[slot] > _ROOM_SECONDS]
+        idle = [slot for slot in self._actors if slot not in busy and now - self._since[slot] > _ROOM_SECONDS]
+        for slot in idle if waiting else ():
+            self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        self._started.discard(slot)
+        self._ray.kill(self._actors.pop(slot))
 
     def wait(self, timeout: float) -> list[engines.Event]:
         """Returns what came back, after at most `timeout` seconds of waiting for anything."""
@@ -81,15 +108,18 @@ class RayEngine:
         if not refs:
             return []
         self._pulse.check()
+        self._make_room()
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
         events = []
         for ref in ready:
             slot = self._pending.pop(ref)
+            self._since[slot] = time.monotonic()
             try:
                 events.append(engines.Event(slot, tuple(self._ray.get(ref))))
+                self._started.add(slot)
             except self._ray.exceptions.RayError as error:
                 events.append(engines.Event(slot, death=str(error)[-engines.LAST_WORDS :]))
-                self._ray.kill(self._actors.pop(slot))
+                self._end(slot)
         return events
 
     def close(self) -> None:
@@ -97,6 +127,7 @@ class RayEngine:
         actors = list(self._actors.values())
         self._actors.clear()
         self._pending.clear()
+        self._started.clear()
 
         if self._pulse.lost or not self._pulse.answers():
             # Ray would wait a minute for a head that has gone and then end this process; left alone, it crashes it at

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tf_ensembles import extras, machine
 from trainers.sweeps import engines as sweep_engines
+from trainers.sweeps import kinds
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import schedule as sweep_schedule
 from trainers.sweeps import signals as sweep_signals
 from trainers.sweeps import store as sweep_store
+from trainers.sweeps import worker as sweep_worker
 from trainers.sweeps.runs import Run as Run
 from trainers.sweeps.runs import make_run as make_run
 
@@ -219,6 +222,7 @@ class _Loop:
         self._busy: dict[int, sweep_runs.Unit] = {}
         self._completed: dict[int, set[str]] = {}  # by slot: hashes of its unit's runs that are completed
         self._deaths = sweep_schedule.Deaths()
+        self._steps: dict[str, int] = {}  # by hash: how far a run had come when its last worker died
         self._estimate = sweep_progress.make_estimate(runs, self._store.timings, skip)
         self._num_done = sum(run.hash in self._store.timings for run in runs)
         self._deadline = float("inf") if time_limit is None else time.monotonic() + time_limit
@@ -340,10 +344,27 @@ class _Loop:
         left = unit.without(self._completed[event.slot])
         if left is None:
             return []
-        again, given_up = self._deaths.after(left, event.running)
+        if self._has_come_farther(left, event.running):
+            again, given_up = [left], list[str]()
+        else:
+            again, given_up = self._deaths.after(left, event.running)
         for one in reversed(again):
             self._schedule.put_back(one)
         reason = event.death or "unknown"
         times = "a worker" if unit.alone else f"{sweep_schedule.MAX_DEATHS} workers"
         error = f"WorkerDied: {times} died computing this: {reason.splitlines()[0]}"
         return [{"hash": run_hash, "error": error, "traceback": reason} for run_hash in given_up]
+
+    def _has_come_farther(self, unit: sweep_runs.Unit, running: str | None) -> bool:
+        """Whether the run that a dead worker was at has been continued by it: a node was taken away, more likely."""
+        key = running if running is not None or len(unit.wanted) > 1 else next(iter(unit.wanted))
+        run = self._run_of.get(key or "")
+        name = kinds.progress_of(run.kind) if run is not None else ""
+        if run is None or not name:
+            return False
+        try:
+            steps = int(sweep_worker.resolve(name)(run.config, **json.loads(run.context_json)))
+        except (OSError, ValueError):
+            return False
+        before, self._steps[run.hash] = self._steps.get(run.hash, 0), steps
+        return steps > before
