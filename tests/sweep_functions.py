@@ -114,3 +114,9 @@ def advances_and_dies(config, *, path):
 
 def steps_taken(config, *, path):
     return int(pathlib.Path(path).read_text()) if pathlib.Path(path).exists() else 0
+
+
+def visible_gpus(config):
+    time.sleep(config["seconds"])
+    names = {"gpus": "CUDA_VISIBLE_DEVICES", "growth": "TF_FORCE_GPU_ALLOW_GROWTH"}
+    return {key: os.environ.get(name, "") for key, name in names.items()}

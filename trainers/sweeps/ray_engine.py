@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -23,15 +24,24 @@ _LISTEN_SECONDS, _JOIN_SECONDS = 3.0, 10.0
 _PULSE_SECONDS, _LOST_SECONDS = 3.0, 10.0
 # Seconds: between two counts of a cluster's CPUs, and until idle workers make room for those that wait for a CPU.
 _COUNT_SECONDS, _ROOM_SECONDS = 5.0, 2.0
+_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 _TOKEN = "A cluster with tokens wants RAY_AUTH_MODE=token and its token in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
 
 class RayEngine:
-    """Ray actors of one CPU each: on a Ray of our own, bound to loopback, or on a running cluster."""
+    """Ray actors of one CPU each, and of GPUs if asked for: on a Ray of our own, bound to loopback, or on a cluster."""
 
-    def __init__(self, num_workers: int | None = None, address: str | None = None):
-        """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process."""
+    def __init__(self, num_workers: int | None = None, address: str | None = None, gpus_per_run: float = 0.0):
+        """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process.
+
+        Args:
+            num_workers: units computed at a time; by default as many as CPUs, and GPUs, allow.
+            address: of the cluster.
+            gpus_per_run: 0.25: four runs share a GPU; 1 and more: a run has them for itself. A worker sees no others.
+        """
         engines.check_workers(num_workers)
+        if not (0.0 <= gpus_per_run <= 1.0 or (gpus_per_run > 0 and gpus_per_run == int(gpus_per_run))):
+            raise ValueError(f"Expected gpus_per_run in [0, 1], or a whole number. Received: {gpus_per_run}")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if address is None:
             # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
@@ -55,12 +65,20 @@ class RayEngine:
             self._check_loopback()
         else:
             _join_cluster(ray, address)
+        self._gpus = float(gpus_per_run)
+        if self._gpus:
+            variables[_GROWTH] = "true"  # Otherwise the first of several runs on a GPU takes all of its memory.
+            if (there := ray.cluster_resources().get("GPU", 0.0)) < self._gpus:
+                ray.shutdown()
+                raise ValueError(f"Expected a cluster with {self._gpus:g} GPUs for a run. Received: {there:g} in all")
         self._pulse = _Pulse(ray.get_runtime_context().gcs_address)
         # Nodes of a cluster may come and go, and with them CPUs, unless a number of workers was asked for.
         self._counted_at, self._fixed = -float("inf"), num_workers
         self._slots = num_workers or 1
         # Nothing is retried by Ray itself: the scheduler counts the deaths of a unit, for every engine alike.
-        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
+        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
+        if self._gpus:
+            options["num_gpus"] = self._gpus
         self._actor_class = ray.remote(**options)(_RayWorker)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
@@ -69,10 +87,11 @@ class RayEngine:
 
     @property
     def num_slots(self) -> int:
-        """As many as workers were asked for, or as the cluster has CPUs now."""
+        """As many as workers were asked for, or as the cluster has CPUs, and GPUs, for now."""
         if self._fixed is None and time.monotonic() - self._counted_at > _COUNT_SECONDS:
-            self._counted_at = time.monotonic()
-            self._slots = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+            self._counted_at, there = time.monotonic(), self._ray.cluster_resources()
+            by_gpus = there.get("GPU", 0.0) / self._gpus if self._gpus else math.inf
+            self._slots = max(1, int(min(there.get("CPU", 1), by_gpus)))
         return self._slots
 
     def _check_loopback(self) -> None:

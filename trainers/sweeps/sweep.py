@@ -57,7 +57,10 @@ class Report:
 
 
 def make_engine(
-    name: EngineName | str = "local", num_workers: int | None = None, address: str | None = None
+    name: EngineName | str = "local",
+    num_workers: int | None = None,
+    address: str | None = None,
+    gpus_per_run: float = 0.0,
 ) -> sweep_engines.Engine:
     """Returns an engine by name.
 
@@ -65,15 +68,18 @@ def make_engine(
         name: `"local"` for worker processes, `"ray"` for Ray.
         num_workers: units computed at a time; by default one per core.
         address: of a running Ray cluster; by default Ray is started on this machine.
+        gpus_per_run: that Ray gives to each worker, such as 0.25 or 1.
     """
     if name == "local":
         if address is not None:
             raise ValueError(f"Expected an address for the ray engine only. Received: {address!r}")
+        if gpus_per_run:
+            raise ValueError(f"Expected gpus_per_run for the ray engine only. Received: {gpus_per_run}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
         from trainers.sweeps import ray_engine
 
-        return ray_engine.RayEngine(num_workers, address)
+        return ray_engine.RayEngine(num_workers, address, gpus_per_run)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -105,6 +111,7 @@ class Sweep:
         address: str | None = None,
         show: bool = False,
         shared: bool = False,
+        gpus_per_run: float = 0.0,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
@@ -115,10 +122,11 @@ class Sweep:
             address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
             shared: whether the folder may be one that every user of the machine can write to.
+            gpus_per_run: of the Ray engine; see `make_engine`.
         """
         name = engine if isinstance(engine, str) else "custom"
         self._make: Callable[[], sweep_engines.Engine] = (
-            engine if callable(engine) else lambda: make_engine(name, num_workers, address)
+            engine if callable(engine) else lambda: make_engine(name, num_workers, address, gpus_per_run)
         )
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")

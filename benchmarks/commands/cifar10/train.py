@@ -10,6 +10,7 @@ import tempfile
 from typing import Any
 
 from benchmarks.commands import options, places
+from benchmarks.commands import sweep as sweep_command
 from benchmarks.commands.cifar10 import ensembles
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="members trained side by side, in one process each")
     parser.add_argument("--engine", choices=("local", "ray"), help="who runs the workers (default local)")
     parser.add_argument("--address", help="of a running Ray cluster")
+    sweep_command.add_gpus_per_run(parser)
     parser.add_argument("--retrain", type=int, nargs="+", default=[], metavar="MEMBER", help="forget these first")
     parser.add_argument("--retry-failed", action="store_true", help="forget members that failed or are corrupt first")
     parser.add_argument("--no-weights", action="store_true", help="keep predictions only: less disk, no export")
@@ -70,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains what is missing; everything is checked before the ensemble is registered."""
-    if args.address is not None and args.engine is None:
+    if (args.address is not None or args.gpus_per_run) and args.engine is None:
         args.engine = "ray"
     if (args.workers is not None or args.engine) and args.strategy not in ("auto", "cpu"):
         raise ValueError(f"Expected --strategy auto or cpu with --workers or --engine. Received: {args.strategy}")
@@ -223,7 +225,12 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
     # Members remember by themselves how far they are: the sweep needs to remember nothing.
     with tempfile.TemporaryDirectory() as folder:
         with sweep.Sweep(
-            folder, engine=args.engine or "local", num_workers=args.workers, address=args.address, show=True
+            folder,
+            engine=args.engine or "local",
+            num_workers=args.workers,
+            address=args.address,
+            show=True,
+            gpus_per_run=args.gpus_per_run,
         ) as one_sweep:
             report = one_sweep.execute(runs)
         failures = [f"{row['id']}: {row['error']}" for row in sweep_store.read_failures(folder)]
