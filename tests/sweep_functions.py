@@ -101,3 +101,22 @@ def stops_itself(config):
     pathlib.Path(config["path"]).write_text(str(os.getpid()))
     os.kill(os.getpid(), signal.SIGSTOP)
     return {}
+
+
+def advances_and_dies(config, *, path):
+    """Takes one step and dies with its worker, as often as `deaths` says; `steps_taken` tells how far it is."""
+    steps = steps_taken(config, path=path)
+    pathlib.Path(path).write_text(str(steps + config["stride"]))
+    if steps < config["deaths"]:
+        os._exit(3)
+    return {"steps": steps}
+
+
+def steps_taken(config, *, path):
+    return int(pathlib.Path(path).read_text()) if pathlib.Path(path).exists() else 0
+
+
+def visible_gpus(config):
+    time.sleep(config["seconds"])
+    names = {"gpus": "CUDA_VISIBLE_DEVICES", "growth": "TF_FORCE_GPU_ALLOW_GROWTH"}
+    return {key: os.environ.get(name, "") for key, name in names.items()}

@@ -44,6 +44,20 @@ _OLD = ".old"  # the end of the name of a folder that was moved aside
 _TRIES = 1000  # of replacing a folder that others replace at the same time
 
 
+def local_path(path: Path) -> pathlib.Path:
+    """Returns a path, or raises where it is an address of another file system, which `pathlib` would take for a folder.
+
+    Args:
+        path: such as `results/members`, and not `gs://bucket/members`.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text := os.fspath(path)) and os.sep == "/":
+        raise ValueError(
+            "Expected a folder of this machine; mount another file system, such as a bucket, to write to it. "
+            f"Received: {text}"
+        )
+    return pathlib.Path(path)
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path, *, durable: bool = False) -> Iterator[pathlib.Path]:
     """Yields a temporary path beside `path`, with its suffix, and renames it to `path` on success.

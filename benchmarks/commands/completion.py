@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 from collections.abc import Iterator, Sequence
 
 from benchmarks.commands import options
@@ -111,7 +110,7 @@ def _word(action: argparse.Action) -> Word:
         takes = "words"
     elif action.metavar == "FOLDER" or action.nargs == 2:
         takes = "folders"
-    elif action.type is pathlib.Path or str(action.metavar).startswith("FILE"):
+    elif action.type is options.local_path or str(action.metavar).startswith("FILE"):
         takes = "files"
     return Word(names, takes, action.nargs in ("+", "*"), words, about)
 

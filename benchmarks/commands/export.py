@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import pathlib
 import zipfile
 
 from benchmarks.commands import options
@@ -13,9 +12,9 @@ from benchmarks.commands import options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the model's and the export's paths."""
     parser.epilog = options.examples("export model.keras served/1", "export model.keras served/1 --import my_layers")
-    parser.add_argument("model", type=pathlib.Path, help="an ensemble saved by model.save('NAME.keras')")
+    parser.add_argument("model", type=options.local_path, help="an ensemble saved by model.save('NAME.keras')")
     parser.add_argument(
-        "output", type=pathlib.Path, help="the SavedModel's folder; an earlier export there is replaced"
+        "output", type=options.local_path, help="the SavedModel's folder; an earlier export there is replaced"
     )
     parser.add_argument(
         "--import",

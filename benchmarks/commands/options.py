@@ -19,6 +19,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tf_ensembles import files
+
 if TYPE_CHECKING:
     from benchmarks.claims import judge
 
@@ -50,18 +52,26 @@ def add_command(commands: Any, name: str, summary: str, *lines: str) -> argparse
     return parser
 
 
+def local_path(text: str) -> pathlib.Path:
+    """Returns a path of this machine, for `type=`."""
+    try:
+        return files.local_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_results(parser: argparse.ArgumentParser, default: str | pathlib.Path | None, about: str) -> None:
     """Adds `--results`, and its former spelling `--output`."""
     path = None if default is None else pathlib.Path(default)
     shown = "" if default is None else f" (default {default})"
-    parser.add_argument("--results", type=pathlib.Path, default=path, metavar="FOLDER", help=f"{about}{shown}")
+    parser.add_argument("--results", type=local_path, default=path, metavar="FOLDER", help=f"{about}{shown}")
     formerly(parser, "--output", "--results")
 
 
 def add_folder(parser: argparse.ArgumentParser, default: pathlib.Path, about: str) -> None:
     """Adds a folder of results that is read: as `--results`, or without the word."""
-    parser.add_argument("folder", type=pathlib.Path, nargs="?", metavar="FOLDER", help="short for --results FOLDER")
-    parser.add_argument("--results", type=pathlib.Path, metavar="FOLDER", help=f"{about} (default {default})")
+    parser.add_argument("folder", type=local_path, nargs="?", metavar="FOLDER", help="short for --results FOLDER")
+    parser.add_argument("--results", type=local_path, metavar="FOLDER", help=f"{about} (default {default})")
 
 
 def chosen_folder(args: argparse.Namespace, default: pathlib.Path) -> pathlib.Path:

@@ -10,6 +10,8 @@ import os
 import pathlib
 from typing import Any
 
+from benchmarks.commands import options
+
 STORE_VARIABLE, DATA_VARIABLE = "TF_ENSEMBLES_STORE", "TF_ENSEMBLES_DATA"
 DEFAULT_STORE = pathlib.Path("results/cifar10/members")
 
@@ -18,9 +20,9 @@ def add_store(parser: Any) -> None:
     """Adds `--store` to a parser, or to a group of its options."""
     parser.add_argument(
         "--store",
-        type=pathlib.Path,
+        type=options.local_path,
         metavar="FOLDER",
-        default=pathlib.Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE),
+        default=os.environ.get(STORE_VARIABLE) or DEFAULT_STORE,
         help=f"folder of the members (default ${STORE_VARIABLE}, or {DEFAULT_STORE})",
     )
 

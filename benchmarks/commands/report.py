@@ -30,11 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_folder(parser, DEFAULT, "folder of results, of all parts")
     parser.add_argument(
-        "--compare", type=pathlib.Path, nargs=2, metavar=("A", "B"), help="set two results folders side by side"
+        "--compare",
+        type=options.local_path,
+        nargs=2,
+        metavar=("A", "B"),
+        help="set two results folders side by side",
     )
     parser.add_argument("--redraw", action="store_true", help="also draw the figures again from the folder's tables")
     parser.add_argument(
-        "--output", type=pathlib.Path, help="where to write (default: the folder; results/compare with --compare)"
+        "--output",
+        type=options.local_path,
+        help="where to write (default: the folder; results/compare with --compare)",
     )
 
 

@@ -59,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_preset(sub, "quick", "how large; large: testbed and CIFAR10", "large")
         options.add_results(sub, RESULTS, "folder in which every sweep has one")
         sub.add_argument(
-            "--figures-to", type=pathlib.Path, metavar="FOLDER", help="where to draw (default: the sweep's folder)"
+            "--figures-to",
+            type=options.local_path,
+            metavar="FOLDER",
+            help="where to draw (default: the sweep's folder)",
         )
     add_engine_arguments(run_parser)
     run_parser.add_argument(
@@ -82,11 +85,19 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where to run (default local)")
     parser.add_argument("--workers", type=int, metavar="N", help="runs at a time (default: one per core)")
     parser.add_argument("--address", help="of a running Ray cluster (default: start Ray on this machine)")
+    add_gpus_per_run(parser)
+
+
+def add_gpus_per_run(parser: argparse.ArgumentParser) -> None:
+    """Adds `--gpus-per-run`."""
+    about = "that Ray gives to a run: 0.25 for four runs on one, or 1 and more (default 0: none)"
+    parser.add_argument("--gpus-per-run", type=float, default=0.0, metavar="G", help=about)
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns what `add_engine_arguments` read, for `running.run`."""
-    return {"engine": args.engine, "num_workers": args.workers, "address": args.address}
+    how = {"engine": args.engine, "num_workers": args.workers, "address": args.address}
+    return {**how, "gpus_per_run": args.gpus_per_run}
 
 
 def answer(args: argparse.Namespace, plans: Sequence[Plan]) -> None:

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from tf_ensembles.metrics.by_size import Scores
     from trainers.images.data import ImageData
 
-TRAIN = kinds.register("cifar10-member", "trainers.images.runs:train_member")
+TRAIN = kinds.register(
+    "cifar10-member", "trainers.images.runs:train_member", progress="trainers.images.runs:steps_of_member"
+)
 EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ensemble")
 
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
@@ -82,6 +84,11 @@ def train_member(
 
         result = training.train(member, *load_member_data(member, data), store, keep_weights=keep_weights)
     return {name: value for name, value in result.items() if name not in _HOW}
+
+
+def steps_of_member(config: dict[str, Any], *, store: str, **_: Any) -> int:
+    """Returns how many steps of a member are kept."""
+    return member_store.MemberFiles(store, member_config.from_dict(config)).status().steps
 
 
 def evaluate_ensemble(config: dict[str, Any], *, store: str) -> dict[str, Any]:

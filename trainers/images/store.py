@@ -47,6 +47,10 @@ class MemberError(ValueError):
     """A member that cannot be used, and what to do about it."""
 
 
+class MemberBusyError(MemberError):
+    """A member that another process trains now."""
+
+
 class State(enum.Enum):
     """How far a member is."""
 
@@ -80,21 +84,34 @@ class MemberFiles:
 
     def __init__(self, root: str | os.PathLike[str], config: MemberConfig):
         self.config = config
-        self.folder = pathlib.Path(root) / config.key
+        self.folder = files.local_path(root) / config.key
 
     def __str__(self) -> str:
         return f"member {self.config.member} ({self.config.key})"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Waits for its turn: one process trains a member at a time."""
+    def locked(self, wait: bool = True) -> Iterator[None]:
+        """Waits for its turn, or raises `MemberBusyError`: one process trains a member at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise MemberBusyError(f"Expected {self} to be free. Received: another process trains it") from None
             yield
         finally:
             os.close(file)
+
+    def is_busy(self) -> bool:
+        """Whether another process trains the member now."""
+        if not (self.folder / LOCK).exists():
+            return False
+        try:
+            with self.locked(wait=False):
+                return False
+        except MemberBusyError:
+            return True
 
     def begin(self) -> None:
         """Writes what the member is."""

@@ -59,6 +59,13 @@ def make_strategy(name: StrategyName | str = StrategyName.AUTO, tpu: str | None 
     return tf.distribute.get_strategy()
 
 
+def has_several_processes(strategy: Any) -> bool:
+    """Whether other processes take the same steps, and so must train the same member."""
+    import tensorflow as tf
+
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
 def describe(strategy: Any, global_batch: int) -> str:
     """Returns a line that tells replicas and both batch sizes."""
     replicas = strategy.num_replicas_in_sync

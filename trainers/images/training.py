@@ -47,6 +47,7 @@ def train(
     keep_weights: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Callable[[int, float], object] | None = None,
+    wait: bool = True,
 ) -> dict[str, Any]:
     """Trains a member, or what is left of its training, and returns its scalars. A finished one returns at once.
 
@@ -59,8 +60,10 @@ def train(
         keep_weights: whether to keep the variables of the finished member.
         checkpoint_seconds: how often to write a checkpoint at most; 0: at the end of every epoch, at least.
         progress: called with the steps made so far and the last loss.
+        wait: whether to wait where another process trains the member now.
 
     Raises:
+        member_store.MemberBusyError: if it is not to wait, and would have to.
         member_store.MemberError: if the training diverges or has done so before, or if its files are corrupt.
     """
     if len(train_data) != config.num_train:
@@ -69,7 +72,7 @@ def train(
     files = member_store.MemberFiles(store, config)
     writes = is_chief(chosen)
     # Other workers than the chief only read: the chief holds the lock for all.
-    with files.locked() if writes else contextlib.nullcontext():
+    with files.locked(wait) if writes else contextlib.nullcontext():
         result = files.result()
         if result is not None:
             return result

@@ -49,7 +49,9 @@ class EngineLostError(ConnectionError):
 class Engine(Protocol):
     """The contract of engines."""
 
-    num_slots: int
+    @property
+    def num_slots(self) -> int:
+        """How many units are computed at a time; it may change."""
 
     def submit(self, slot: int, message: dict[str, Any]) -> None:
         """Gives a unit to a free slot."""

@@ -24,23 +24,33 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 _functions: dict[str, str] = {}
+_progress: dict[str, str] = {}
 
 
-def register(name: str, function: str) -> str:
+def register(name: str, function: str, progress: str = "") -> str:
     """Names a kind of run, and returns the name.
 
     Args:
         name: what is stored, such as `"testbed"`: small letters, digits and hyphens.
         function: `"module:function"`, which computes such runs.
+        progress: `"module:function"`, called as `function` is, which tells how far such a run has come: a number that
+            grows. A run that has come farther when its worker dies is not to blame. By default nothing is known.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"Expected a name of small letters, digits and hyphens. Received: {name!r}")
     if not _FUNCTION.fullmatch(function):
         raise ValueError(f"Expected a function such as 'package.module:function'. Received: {function!r}")
+    if progress:
+        _progress[name] = progress
     known = _functions.setdefault(name, function)
     if known != function:
         raise ValueError(f"Expected one function for runs of kind {name!r}, which has {known}. Received: {function}")
     return name
+
+
+def progress_of(kind: str) -> str:
+    """Returns the `"module:function"` that tells how far a run of a kind has come; "" where there is none."""
+    return _progress.get(current_name(kind), "")
 
 
 def current_name(kind: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -21,15 +22,26 @@ from trainers.sweeps import worker as sweep_worker
 # Seconds: of connecting to a cluster's port, of joining it, between two looks at its head, and until it counts as lost.
 _LISTEN_SECONDS, _JOIN_SECONDS = 3.0, 10.0
 _PULSE_SECONDS, _LOST_SECONDS = 3.0, 10.0
+# Seconds: between two counts of a cluster's CPUs, and until idle workers make room for those that wait for a CPU.
+_COUNT_SECONDS, _ROOM_SECONDS = 5.0, 2.0
+_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 _TOKEN = "A cluster with tokens wants RAY_AUTH_MODE=token and its token in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
 
 class RayEngine:
-    """Ray actors of one CPU each: on a Ray of our own, bound to loopback, or on a running cluster."""
+    """Ray actors of one CPU each, and of GPUs if asked for: on a Ray of our own, bound to loopback, or on a cluster."""
 
-    def __init__(self, num_workers: int | None = None, address: str | None = None):
-        """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process."""
+    def __init__(self, num_workers: int | None = None, address: str | None = None, gpus_per_run: float = 0.0):
+        """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process.
+
+        Args:
+            num_workers: units computed at a time; by default as many as CPUs, and GPUs, allow.
+            address: of the cluster.
+            gpus_per_run: 0.25: four runs share a GPU; 1 and more: a run has them for itself. A worker sees no others.
+        """
         engines.check_workers(num_workers)
+        if not (0.0 <= gpus_per_run <= 1.0 or (gpus_per_run > 0 and gpus_per_run == int(gpus_per_run))):
+            raise ValueError(f"Expected gpus_per_run in [0, 1], or a whole number. Received: {gpus_per_run}")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if address is None:
             # Ray replaces a loopback address by the machine's own, unless clusters are switched off like this. It reads
@@ -53,13 +65,34 @@ class RayEngine:
             self._check_loopback()
         else:
             _join_cluster(ray, address)
+        self._gpus = float(gpus_per_run)
+        if self._gpus:
+            variables[_GROWTH] = "true"  # Otherwise the first of several runs on a GPU takes all of its memory.
+            if (there := ray.cluster_resources().get("GPU", 0.0)) < self._gpus:
+                ray.shutdown()
+                raise ValueError(f"Expected a cluster with {self._gpus:g} GPUs for a run. Received: {there:g} in all")
         self._pulse = _Pulse(ray.get_runtime_context().gcs_address)
-        self.num_slots = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # Nodes of a cluster may come and go, and with them CPUs, unless a number of workers was asked for.
+        self._counted_at, self._fixed = -float("inf"), num_workers
+        self._slots = num_workers or 1
         # Nothing is retried by Ray itself: the scheduler counts the deaths of a unit, for every engine alike.
-        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
+        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
+        if self._gpus:
+            options["num_gpus"] = self._gpus
         self._actor_class = ray.remote(**options)(_RayWorker)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
+        self._since: dict[int, float] = {}  # by slot: when it was given its unit, or has become idle
+        self._started: set[int] = set()  # slots whose actors have a process
+
+    @property
+    def num_slots(self) -> int:
+        """As many as workers were asked for, or as the cluster has CPUs, and GPUs, for now."""
+        if self._fixed is None and time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._counted_at, there = time.monotonic(), self._ray.cluster_resources()
+            by_gpus = there.get("GPU", 0.0) / self._gpus if self._gpus else math.inf
+            self._slots = max(1, int(min(there.get("CPU", 1), by_gpus)))
+        return self._slots
 
     def _check_loopback(self) -> None:
         addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
@@ -74,6 +107,19 @@ class RayEngine:
         """Gives a unit to a free slot."""
         actor = self._actors.get(slot) or self._actors.setdefault(slot, self._actor_class.remote())
         self._pending[actor.compute.remote(message)] = slot
+        self._since[slot] = time.monotonic()
+
+    def _make_room(self) -> None:
+        """Ends idle workers, which keep their CPUs, where others have waited for one: there may be more than CPUs."""
+        busy, now = set(self._pending.values()), time.monotonic()
+        waiting = [slot for slot in busy - self._started if now - self._since[slot] > _ROOM_SECONDS]
+        idle = [slot for slot in self._actors if slot not in busy and now - self._since[slot] > _ROOM_SECONDS]
+        for slot in idle if waiting else ():
+            self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        self._started.discard(slot)
+        self._ray.kill(self._actors.pop(slot))
 
     def wait(self, timeout: float) -> list[engines.Event]:
         """Returns what came back, after at most `timeout` seconds of waiting for anything."""
@@ -81,15 +127,18 @@ class RayEngine:
         if not refs:
             return []
         self._pulse.check()
+        self._make_room()
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
         events = []
         for ref in ready:
             slot = self._pending.pop(ref)
+            self._since[slot] = time.monotonic()
             try:
                 events.append(engines.Event(slot, tuple(self._ray.get(ref))))
+                self._started.add(slot)
             except self._ray.exceptions.RayError as error:
                 events.append(engines.Event(slot, death=str(error)[-engines.LAST_WORDS :]))
-                self._ray.kill(self._actors.pop(slot))
+                self._end(slot)
         return events
 
     def close(self) -> None:
@@ -97,6 +146,7 @@ class RayEngine:
         actors = list(self._actors.values())
         self._actors.clear()
         self._pending.clear()
+        self._started.clear()
 
         if self._pulse.lost or not self._pulse.answers():
             # Ray would wait a minute for a head that has gone and then end this process; left alone, it crashes it at

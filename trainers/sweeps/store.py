@@ -163,7 +163,7 @@ class Store:
             holder: what to tell others about this process, beside its id and machine.
             shared: whether the folder may be one that every user of the machine can write to.
         """
-        self.folder = pathlib.Path(folder)
+        self.folder = files.local_path(folder)
         self._files = contextlib.ExitStack()
         try:
             self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)

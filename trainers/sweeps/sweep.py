@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tf_ensembles import extras, machine
 from trainers.sweeps import engines as sweep_engines
+from trainers.sweeps import kinds
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import schedule as sweep_schedule
 from trainers.sweeps import signals as sweep_signals
 from trainers.sweeps import store as sweep_store
+from trainers.sweeps import worker as sweep_worker
 from trainers.sweeps.runs import Run as Run
 from trainers.sweeps.runs import make_run as make_run
 
@@ -54,7 +57,10 @@ class Report:
 
 
 def make_engine(
-    name: EngineName | str = "local", num_workers: int | None = None, address: str | None = None
+    name: EngineName | str = "local",
+    num_workers: int | None = None,
+    address: str | None = None,
+    gpus_per_run: float = 0.0,
 ) -> sweep_engines.Engine:
     """Returns an engine by name.
 
@@ -62,15 +68,18 @@ def make_engine(
         name: `"local"` for worker processes, `"ray"` for Ray.
         num_workers: units computed at a time; by default one per core.
         address: of a running Ray cluster; by default Ray is started on this machine.
+        gpus_per_run: that Ray gives to each worker, such as 0.25 or 1.
     """
     if name == "local":
         if address is not None:
             raise ValueError(f"Expected an address for the ray engine only. Received: {address!r}")
+        if gpus_per_run:
+            raise ValueError(f"Expected gpus_per_run for the ray engine only. Received: {gpus_per_run}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
         from trainers.sweeps import ray_engine
 
-        return ray_engine.RayEngine(num_workers, address)
+        return ray_engine.RayEngine(num_workers, address, gpus_per_run)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -102,6 +111,7 @@ class Sweep:
         address: str | None = None,
         show: bool = False,
         shared: bool = False,
+        gpus_per_run: float = 0.0,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
@@ -112,10 +122,11 @@ class Sweep:
             address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
             shared: whether the folder may be one that every user of the machine can write to.
+            gpus_per_run: of the Ray engine; see `make_engine`.
         """
         name = engine if isinstance(engine, str) else "custom"
         self._make: Callable[[], sweep_engines.Engine] = (
-            engine if callable(engine) else lambda: make_engine(name, num_workers, address)
+            engine if callable(engine) else lambda: make_engine(name, num_workers, address, gpus_per_run)
         )
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
@@ -219,6 +230,7 @@ class _Loop:
         self._busy: dict[int, sweep_runs.Unit] = {}
         self._completed: dict[int, set[str]] = {}  # by slot: hashes of its unit's runs that are completed
         self._deaths = sweep_schedule.Deaths()
+        self._steps: dict[str, int] = {}  # by hash: how far a run had come when its last worker died
         self._estimate = sweep_progress.make_estimate(runs, self._store.timings, skip)
         self._num_done = sum(run.hash in self._store.timings for run in runs)
         self._deadline = float("inf") if time_limit is None else time.monotonic() + time_limit
@@ -340,10 +352,27 @@ class _Loop:
         left = unit.without(self._completed[event.slot])
         if left is None:
             return []
-        again, given_up = self._deaths.after(left, event.running)
+        if self._has_come_farther(left, event.running):
+            again, given_up = [left], list[str]()
+        else:
+            again, given_up = self._deaths.after(left, event.running)
         for one in reversed(again):
             self._schedule.put_back(one)
         reason = event.death or "unknown"
         times = "a worker" if unit.alone else f"{sweep_schedule.MAX_DEATHS} workers"
         error = f"WorkerDied: {times} died computing this: {reason.splitlines()[0]}"
         return [{"hash": run_hash, "error": error, "traceback": reason} for run_hash in given_up]
+
+    def _has_come_farther(self, unit: sweep_runs.Unit, running: str | None) -> bool:
+        """Whether the run that a dead worker was at has been continued by it: a node was taken away, more likely."""
+        key = running if running is not None or len(unit.wanted) > 1 else next(iter(unit.wanted))
+        run = self._run_of.get(key or "")
+        name = kinds.progress_of(run.kind) if run is not None else ""
+        if run is None or not name:
+            return False
+        try:
+            steps = int(sweep_worker.resolve(name)(run.config, **json.loads(run.context_json)))
+        except (OSError, ValueError):
+            return False
+        before, self._steps[run.hash] = self._steps.get(run.hash, 0), steps
+        return steps > before

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.commands import options
 from tf_ensembles import extras, files
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MOST_ACTIONS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `tf-ensembles bandit replay`."""
-    parser.add_argument("log", type=pathlib.Path, help="a .csv or .parquet file, a row per decision")
+    parser.add_argument("log", type=options.local_path, help="a .csv or .parquet file, a row per decision")
     parser.add_argument("--reward", required=True, metavar="COLUMN", help="the column of rewards")
     parser.add_argument("--action", required=True, metavar="COLUMN", dest="action_column", help="of actions taken")
     parser.add_argument("--propensity", required=True, metavar="COLUMN", help="of their probabilities in the log")
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clip", type=float, help="the largest weight of a decision (default: none)")
     parser.add_argument("--seed", type=int, default=0, help="decides the parts and what is drawn (default 0)")
     parser.add_argument(
-        "--results", type=pathlib.Path, default=pathlib.Path("results/replay"), metavar="FOLDER",
+        "--results", type=options.local_path, default=pathlib.Path("results/replay"), metavar="FOLDER",
         help="folder of the table and the plot (default results/replay)",
     )  # fmt: skip
 

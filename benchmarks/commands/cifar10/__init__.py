@@ -8,7 +8,6 @@ y_train, x_test, y_test.
 from __future__ import annotations
 
 import argparse
-import pathlib
 
 from benchmarks.commands import options, places
 from benchmarks.commands.cifar10 import stored
@@ -57,9 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--finished-only", action="store_true", help="leave out members that are not finished, failed or corrupt"
         )
     evaluate.add_argument("--tau", type=int, default=10, help="labels per joint prediction (default 10)")
-    evaluate.add_argument("--output", type=pathlib.Path, help="a CSV file for the scores of every ensemble size")
+    evaluate.add_argument("--output", type=options.local_path, help="a CSV file for the scores of every ensemble size")
     status.add_argument("--verify", action="store_true", help="read all files and compare their checksums")
-    export.add_argument("output", type=pathlib.Path, help="the SavedModel's folder; an earlier export is replaced")
+    export.add_argument(
+        "output", type=options.local_path, help="the SavedModel's folder; an earlier export is replaced"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import pathlib
 import tempfile
 from typing import Any
 
 from benchmarks.commands import options, places
+from benchmarks.commands import sweep as sweep_command
 from benchmarks.commands.cifar10 import ensembles
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="members trained side by side, in one process each")
     parser.add_argument("--engine", choices=("local", "ray"), help="who runs the workers (default local)")
     parser.add_argument("--address", help="of a running Ray cluster")
+    sweep_command.add_gpus_per_run(parser)
     parser.add_argument("--retrain", type=int, nargs="+", default=[], metavar="MEMBER", help="forget these first")
     parser.add_argument("--retry-failed", action="store_true", help="forget members that failed or are corrupt first")
     parser.add_argument("--no-weights", action="store_true", help="keep predictions only: less disk, no export")
@@ -69,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains what is missing; everything is checked before the ensemble is registered."""
-    if args.address is not None and args.engine is None:
+    if (args.address is not None or args.gpus_per_run) and args.engine is None:
         args.engine = "ray"
     if (args.workers is not None or args.engine) and args.strategy not in ("auto", "cpu"):
         raise ValueError(f"Expected --strategy auto or cpu with --workers or --engine. Received: {args.strategy}")
@@ -169,30 +172,40 @@ def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
 def _train_here(
     args: argparse.Namespace, ensemble: EnsembleConfig, data: tuple[Any, Any], strategy: Any, show: bool
 ) -> list[str]:
-    """Trains one member after the other in this process; returns what went wrong."""
+    """Trains one member after the other in this process; returns what went wrong.
+
+    Members that another process trains are left to it, and looked at again when nothing else is left to do.
+    """
     import tqdm
 
     from trainers.images import training
 
     per_epoch = ensemble.first.steps_per_epoch
-    total = ensemble.num_members * ensemble.first.num_steps
     failures: list[str] = []
-    with tqdm.tqdm(total=total, unit="step", disable=not show) as bar:
-        for index, config in enumerate(ensemble.members):
-            before = index * config.num_steps
+    waiting, busy, done = collections.deque(ensemble.members), 0, 0
+    together = strategies.has_several_processes(strategy)
+    with tqdm.tqdm(total=ensemble.num_members * ensemble.first.num_steps, unit="step", disable=not show) as bar:
+        while waiting:
+            config = waiting.popleft()
 
-            def progress(step: int, loss: float, before: int = before, member: int = config.member) -> None:
+            def progress(step: int, loss: float, before: int = done, member: int = config.member) -> None:
                 bar.set_postfix_str(f"member {member}, epoch {step // per_epoch}, loss {loss:.3f}", refresh=False)
                 bar.update(before + step - bar.n)
 
+            wait = together or busy > len(waiting)  # All that are left are others' now.
             try:
                 training.train(
                     config, *data, args.store,
-                    strategy=strategy, keep_weights=not args.no_weights, progress=progress,
+                    strategy=strategy, keep_weights=not args.no_weights, progress=progress, wait=wait,
                 )  # fmt: skip
+            except member_store.MemberBusyError:
+                waiting.append(config)
+                busy += 1
+                continue
             except member_store.MemberError as error:
                 failures.append(str(error))
-            bar.update(before + config.num_steps - bar.n)
+            busy, done = 0, done + config.num_steps
+            bar.update(done - bar.n)
     return failures
 
 
@@ -207,10 +220,17 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
         sweep.make_run(f"member{config.member}", member_runs.TRAIN, config.to_dict(), context=context)
         for config in ensemble.members
     ]
+    if any(MemberFiles(args.store, config).is_busy() for config in ensemble.members):
+        runs.reverse()  # Another driver is at the first ones: this one begins at the other end.
     # Members remember by themselves how far they are: the sweep needs to remember nothing.
     with tempfile.TemporaryDirectory() as folder:
         with sweep.Sweep(
-            folder, engine=args.engine or "local", num_workers=args.workers, address=args.address, show=True
+            folder,
+            engine=args.engine or "local",
+            num_workers=args.workers,
+            address=args.address,
+            show=True,
+            gpus_per_run=args.gpus_per_run,
         ) as one_sweep:
             report = one_sweep.execute(runs)
         failures = [f"{row['id']}: {row['error']}" for row in sweep_store.read_failures(folder)]

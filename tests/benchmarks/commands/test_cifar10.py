@@ -195,3 +195,44 @@ def test_weights_that_do_not_say_their_images_are_not_exported(tmp_path, capsys)
     assert "some without input_shape, pixels_are_bytes, mean, std; 'tf-ensembles cifar10 train ... --retrain 0'" in said
     assert "unexpected" not in said
     assert not (tmp_path / "saved").exists()
+
+
+def test_members_that_another_process_trains_are_left_to_it(arrays, tmp_path, monkeypatch):
+    from trainers.images import training
+
+    calls, others = [], {0, 1}
+
+    def train(config, *_, wait, **__):
+        calls.append((config.member, wait))
+        if config.member in others and not wait:
+            raise member_store.MemberBusyError("busy")
+
+    monkeypatch.setattr(training, "train", train)
+    options = ("--store", tmp_path, "--arrays", arrays, *SMALL, "--members", 3)
+    assert call("train", *options) == 0
+    # Both others' are skipped, until there is nothing else to do; then one is waited for, and all is looked at again.
+    first, last = [(0, False), (1, False), (2, False)], [(0, False), (1, False), (0, True), (1, False), (1, True)]
+    assert calls == first + last
+
+
+def test_a_busy_member_is_known(tmp_path):
+    files = member_store.MemberFiles(tmp_path, MemberConfig(num_train=20))
+    assert not files.is_busy()
+    with files.locked():
+        assert files.is_busy()
+        with pytest.raises(member_store.MemberBusyError, match="another process trains it"), files.locked(wait=False):
+            pass
+    assert not files.is_busy()
+
+
+@pytest.mark.parametrize("place", ["gs://bucket/members", "s3://bucket/members", "memory:/members"])
+def test_addresses_of_other_file_systems_are_no_folders(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        call("status", "--store", place)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"Received: {place}. Try" in said
+    assert "Expected a folder of this machine; mount another file system" in said
+    with pytest.raises(ValueError, match="Expected a folder of this machine"):
+        member_store.MemberFiles(place, MemberConfig(num_train=20))
+    assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ import pytest
 from tests.needs import needs_checkout
 from tests.tf_ensembles import test_files
 from tests.trainers.sweeps.test_sweep import FUNCTIONS, ROOT, execute, squares, start
-from trainers.sweeps import engines, lines, progress, schedule, sweep
+from trainers.sweeps import engines, kinds, lines, progress, schedule, sweep
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import store as sweep_store
 
@@ -412,3 +412,14 @@ print(execute({str(tmp_path / "sweep")!r}, squares(2)))
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "completed=2" in result.stdout, result.stderr
     assert not marker.exists()
+
+
+def test_deaths_of_workers_that_had_come_farther_are_not_held_against_a_run(tmp_path):
+    """As on machines that are taken away: a training that goes on from its checkpoint is never given up."""
+    kind = kinds.register("advancing", f"{FUNCTIONS}:advances_and_dies", progress=f"{FUNCTIONS}:steps_taken")
+    for name, stride in (("on", 1), ("off", 0)):
+        config, context = {"deaths": 5, "stride": stride}, {"path": str(tmp_path / f"{name}.steps")}
+        run = sweep.make_run(name, kind, config, context=context)
+        report = execute(tmp_path / name, [run], num_workers=1)
+        assert (report.completed, report.failed) == ((1, 0) if stride else (0, 1))
+    assert sweep_store.read_results(tmp_path / "on")[0]["steps"] == 5

@@ -130,6 +130,24 @@ def test_same_rows_as_the_local_engine_even_when_a_worker_is_killed(tmp_path, on
     pd.testing.assert_frame_equal(*tables)
 
 
+def test_more_workers_than_cpus_complete(tmp_path, one_ray, monkeypatch):
+    """Idle workers keep their CPUs: without room for the third, its unit would wait forever."""
+    monkeypatch.setattr(one_ray, "_fixed", 3)
+    monkeypatch.setattr(one_ray, "_slots", 3)
+    monkeypatch.setattr(ray_engine, "_ROOM_SECONDS", 0.5)
+    report = test_sweep.execute(tmp_path, test_sweep.squares(30, seconds=0.05), engine=lambda: one_ray)
+    assert report == sweep.Report(completed=30, failed=0, left=0, stopped=False)
+
+
+def test_slots_follow_the_cpus_of_a_cluster(one_ray, monkeypatch):
+    monkeypatch.setattr(one_ray, "_fixed", None)
+    monkeypatch.setattr(ray_engine, "_COUNT_SECONDS", 0.0)
+    assert one_ray.num_slots == 2
+    for cpus in (5.0, 1.0):
+        monkeypatch.setattr(one_ray._ray, "cluster_resources", lambda cpus=cpus: {"CPU": cpus})
+        assert one_ray.num_slots == cpus
+
+
 def test_a_run_that_kills_its_workers_is_given_up(tmp_path, one_ray):
     runs = [*test_sweep.squares(4), sweep.make_run("always", f"{test_sweep.FUNCTIONS}:kills_itself", {})]
     report = test_sweep.execute(tmp_path, runs, engine=lambda: one_ray)
