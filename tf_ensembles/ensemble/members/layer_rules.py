@@ -11,6 +11,7 @@ passed along, because what happens between layers cannot be seen then. A loop is
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,15 @@ def runs_by_layer(model: keras.Model) -> bool:
 def has_convolutions(model: keras.Model) -> bool:
     """Whether a graph has convolutions with a rule."""
     return is_graph(model) and any(map(convolutions.rule_of, _operations(model)))
+
+
+def activation_size(model: keras.Model) -> int | None:
+    """Returns how many numbers the layers of a graph make of one example; None without a graph, or with open sizes."""
+    if not has_graph(model):
+        return None
+    tensors = [t for op in keras_private.graph_of(model).operations for t in keras.tree.flatten(op.output)]
+    sizes = [tensor.shape[1:] for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
+    return None if any(None in size for size in sizes) else sum(math.prod(size) for size in sizes)
 
 
 def draws_together(model: keras.Model) -> bool:

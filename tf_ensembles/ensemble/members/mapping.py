@@ -112,7 +112,7 @@ class Call:
             return self._run(values, own, shared)
 
     def ids(self, values: Sequence[tf.Tensor], own: Any, shared: Any) -> list[tuple[Any, tf.Tensor]]:
-        """Returns what one member's call looks up, layers and ids, in those of the `tables` that do no more than that."""
+        """Returns what one member's call looks up, layers and ids, in those `tables` that do no more than that."""
         mine = [values[_place(self.variables, layer.embeddings)] for layer in self.tables]
         apart = [tf.identity(value) for value in mine]
         before = [len(value.consumers()) for value in mine]

@@ -6,6 +6,7 @@ input, is `[batch, ...]` until the first layer that has weights. `Stacked` marks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,10 @@ __all__ = ["MemberStack", "Members", "SeparateMembers"]
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
+# They are computed for as many examples at a time as make about this many bytes in all layers of all members.
+_PASS_BYTES = 2**28
+_ALIGNMENT = 64  # bytes
+_UNSEEN = 64  # numbers that layers are taken to make of each number of an input, where there is no graph to count in
 
 # Stacking them.
 
@@ -218,15 +223,31 @@ def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) 
     """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
     if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
         return None
-
-    compiled = priors.compiled()
-    step = max(1, min(length, 2**22 // (priors.num_members * 64)))
-    parts = []
+    compiled, kept = priors.compiled(), None
+    step = max(1, min(length, 2**22 // (priors.num_members * 64), _PASS_BYTES // example_bytes(priors, x)))
     for start in range(0, length, step):
         rows = slice(start, start + step)
         inputs = tf.nest.map_structure(lambda v, rows=rows: tf.convert_to_tensor(v[rows]), x)
-        parts.append(np.transpose(compiled(inputs), [1, 0, 2]))
-    return np.concatenate(parts)
+        part = np.transpose(compiled(inputs), [1, 0, 2])
+        kept = _aligned((length, *part.shape[1:]), part.dtype) if kept is None else kept
+        kept[rows] = part
+    return kept
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Returns an empty array that starts where TensorFlow takes it over without a copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def example_bytes(members: Members, x: Any) -> int:
+    """Returns how many bytes all layers of all members make of one example, or an estimate where layers are unseen."""
+    each = [layer_rules.activation_size(model) for model in members.templates]
+    inputs = sum(int(np.prod(leaf.shape[1:])) for leaf in tf.nest.flatten(x))
+    sizes = [_UNSEEN * inputs if size is None else size for size in each]
+    return max(1, 4 * sum(sizes) * (members.num_members // len(sizes)))
 
 
 # Shapes. What an ensemble was built on is a structure of (shape without the batch, dtype) pairs, as a file keeps it;

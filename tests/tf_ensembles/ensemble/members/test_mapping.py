@@ -63,9 +63,7 @@ class Rows(Tied):
 @pytest.mark.parametrize(
     ("build", "x", "execution"),
     [
-        pytest.param(
-            _attentive, TOKENS, "looped over members: whole model [vectorized_map]", marks=pytest.mark.slow
-        ),
+        pytest.param(_attentive, TOKENS, "looped over members: whole model [vectorized_map]", marks=pytest.mark.slow),
         (_convolutional, IMAGE, "looped over members: conv2d"),
         (_temporal, SEQUENCE, "looped over members: spatial_dropout1d"),
         (Tied, TOKENS, "looped over members: whole model [vectorized_map]"),
@@ -147,5 +145,3 @@ def test_layers_that_are_frozen_later_are_traced_again():
     moved = [not np.array_equal(old, new) for old, new in zip(kept, ensemble.members.member_values(0), strict=True)]
     names = [variable.path for variable in ensemble.members.template.variables]
     assert [name for name, has in zip(names, moved, strict=True) if has] == [n for n in names if "dense" in n]
-
-
