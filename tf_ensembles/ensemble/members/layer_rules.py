@@ -139,10 +139,19 @@ def is_random(operation: Any) -> bool:
 _known_activation = convolutions.known_activation
 
 
+WHOLE = "whole model"
+
+
+def mapped_parts(model: keras.Model) -> list[str]:
+    """Returns those of `looped_parts` that are mapped over members, rather than unrolled by a rule."""
+    unrolled = {op.name for op in _operations(model) if convolutions.is_looped(op)} if is_graph(model) else set()
+    return [name for name in looped_parts(model) if name not in unrolled]
+
+
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
     """Returns the names of the parts that run once per member; empty when everything is vectorized."""
     if not runs_by_layer(model):
-        return ("whole model",)
+        return (WHOLE,)
     together = draws_together(model)
     return tuple(operation.name for operation in _operations(model) if _is_looped(operation, together))
 

@@ -179,6 +179,7 @@ class Mapped:
 
     def __init__(self, call: Call, num_members: int) -> None:
         self._call, self._num_members, self.way = call.bare(), num_members, VECTORIZED
+        self.name = str(getattr(call.operation, "name", call.operation))
         self._asked: list[Any] = []  # the layers whose rows are taken, in the order of their calls
         self._make()
 

@@ -6,7 +6,6 @@ input, is `[batch, ...]` until the first layer that has weights. `Stacked` marks
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ __all__ = ["MemberStack", "Members", "SeparateMembers"]
 _PRIOR_CACHE_BYTES = 2**30
 # They are computed for as many examples at a time as make about this many bytes in all layers of all members.
 _PASS_BYTES = 2**28
-_ALIGNMENT = 64  # bytes
 _UNSEEN = 64  # numbers that layers are taken to make of each number of an input, where there is no graph to count in
 
 # Stacking them.
@@ -127,13 +125,17 @@ class MemberStack(Members):
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
 
-    def ways(self, built_on: Any) -> str:
-        """Returns how the looped parts run: by `vectorized_map`, or one of them by a `while_loop`."""
-        if not self._mapped.value and self.looped:
+    def ways(self, built_on: Any) -> dict[str, str]:
+        """Returns how each looped part runs, after a trace if there was none."""
+        if not self._mapped.value and layer_rules.mapped_parts(self.template):
             specs = tensor_specs(input_specs(self, built_on))
             tf.function(lambda x: self.run(x, training=False)[0], autograph=False).get_concrete_function(specs)
-        ways = {mapped.way for mapped in self._mapped.value.values()} or {mapping.UNROLLED}
-        return sorted(ways)[-1]
+        whole = not layer_rules.runs_by_layer(self.template)
+        found: dict[str, str] = {}
+        for mapped in self._mapped.value.values():
+            name = layer_rules.WHOLE if whole else mapped.name
+            found[name] = max(found.get(name, ""), mapped.way)  # "while_loop", if it is one in one of the modes.
+        return {name: found.get(name, mapping.UNROLLED) for name in self.looped}
 
     def forget_traces(self) -> None:
         """Traces again what is traced, because layers have changed in what is no variable."""
@@ -179,10 +181,11 @@ def execution(members: Members | None, priors: Members | None, built_on: Any = N
     if members is None:
         return "not built"
     parts = [members] if priors is None else [members, priors]
+    ways = {part.name: part.ways(built_on) for part in parts if not part.separate}
     looped = [
-        f"looped over {part.name}: {', '.join(part.looped)} [{part.ways(built_on)}]"
-        for part in parts
-        if part.looped and not part.separate
+        f"looped over {name}: {', '.join(f'{place} [{way}]' for place, way in found.items())}"
+        for name, found in ways.items()
+        if found
     ]
     separate = [f"separate {part.name}: {part.separate}" for part in parts if part.separate]
     return "; ".join([*looped, *separate]) or "vectorized"
@@ -229,17 +232,9 @@ def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) 
         rows = slice(start, start + step)
         inputs = tf.nest.map_structure(lambda v, rows=rows: tf.convert_to_tensor(v[rows]), x)
         part = np.transpose(compiled(inputs), [1, 0, 2])
-        kept = _aligned((length, *part.shape[1:]), part.dtype) if kept is None else kept
+        kept = np.empty((length, *part.shape[1:]), part.dtype) if kept is None else kept
         kept[rows] = part
     return kept
-
-
-def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Returns an empty array that starts where TensorFlow takes it over without a copy."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def example_bytes(members: Members, x: Any) -> int:
