@@ -127,7 +127,7 @@ def test_the_number_of_members_and_of_calls_adds_nothing_to_what_is_traced():
     ensemble.compile("sgd", loss)
     calls.clear()
     ensemble.fit(x, y, batch_size=4, verbose=0)
-    ensemble.evaluate(x[:5], y[:5], batch_size=4, verbose=0)  # Keras takes batches of one size for a size that stays.
+    ensemble.evaluate(x[:5], y[:5], batch_size=4, verbose=0)  # A smaller last batch: any size from now on.
     assert calls.count(False) == 2  # once in training, once in inference
     traced = len(steps)
     for rows in (x, x[:5]):
