@@ -4,12 +4,13 @@
 
 Every figure is a ratio of two times of one process: an ensemble against one Keras model (start, export, a second call,
 a new length), or against as many separate Keras steps (step). Each row runs in a process of its own; nothing else
-should run meanwhile.
+should run meanwhile, or with `--cpu` seconds of CPU are compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import pathlib
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 
 BATCH, STEPS, LENGTH, CLASSES, TURNS = 32, 8, 32, 5, 3
 ROWS = BATCH * STEPS
+_CPU = "--cpu" in sys.argv
 
 
 def _transformer() -> Any:
@@ -109,9 +111,13 @@ def _inputs(name: str, length: int = LENGTH) -> Any:
 
 
 def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    start = _clock()
     run()
-    return time.perf_counter() - start
+    return _clock() - start
+
+
+def _clock() -> float:
+    return time.process_time() if _CPU else time.perf_counter()
 
 
 def measure(name: str, members: int) -> dict[str, Any]:
@@ -138,21 +144,23 @@ def measure(name: str, members: int) -> dict[str, Any]:
         found[who] = {"start": _seconds(start)}
     found["execution"] = models["together"].execution
     for who, model in models.items():
-        found[who]["second"] = _seconds(lambda model=model: model.fit(x, y, batch_size=BATCH, verbose=0))
+        fit = functools.partial(model.fit, x, y, batch_size=BATCH, verbose=0)
+        found[who]["second"] = _seconds(fit)
         found[who]["step"] = float("inf")
     for _ in range(TURNS):
         for who, model in models.items():
             epochs = 8 if who == "one" else 2
-            seconds = _seconds(lambda m=model, e=epochs: m.fit(x, y, batch_size=BATCH, epochs=e, verbose=0))
+            seconds = _seconds(functools.partial(model.fit, x, y, batch_size=BATCH, epochs=epochs, verbose=0))
             found[who]["step"] = min(found[who]["step"], seconds / (epochs * STEPS))
     for who, model in models.items():
-        found[who]["evaluate"] = _seconds(lambda model=model: model.evaluate(x, y, batch_size=BATCH, verbose=0))
-        found[who]["again"] = _seconds(lambda model=model: model.evaluate(x, y, batch_size=BATCH, verbose=0))
+        evaluate = functools.partial(model.evaluate, x, y, batch_size=BATCH, verbose=0)
+        found[who]["evaluate"] = _seconds(evaluate)
+        found[who]["again"] = _seconds(evaluate)
         if longer is not None:
-            found[who]["length"] = _seconds(lambda model=model: model.fit(longer, y, batch_size=BATCH, verbose=0))
+            found[who]["length"] = _seconds(functools.partial(model.fit, longer, y, batch_size=BATCH, verbose=0))
         with tempfile.TemporaryDirectory() as folder:
             path = str(pathlib.Path(folder) / "model")
-            found[who]["export"] = _seconds(lambda model=model, path=path: model.export(path, verbose=False))
+            found[who]["export"] = _seconds(functools.partial(model.export, path, verbose=False))
     return found
 
 
@@ -173,6 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="row", help=f"one or more of: {', '.join(MODELS)}")
     parser.add_argument("--members", type=int, default=32)
+    parser.add_argument("--cpu", action="store_true", help="seconds of CPU, where other work runs meanwhile")
     parser.add_argument("--json", action="store_true", help="one row, in this process, as JSON")
     arguments = parser.parse_args()
     for name in arguments.rows:
@@ -187,6 +196,7 @@ def main() -> None:
     print(f"{'':12s} {'start':>14s} {'step':>16s} {'export':>14s} {'new length':>14s} {'evaluate again':>14s}")
     for name in arguments.rows or MODELS:
         command = [sys.executable, "-m", "benchmarks.speed.looped", name, "--members", str(members), "--json"]
+        command += ["--cpu"] * arguments.cpu
         output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         row = json.loads(output.splitlines()[-1])
         one, together = row["one"], row["together"]

@@ -11,7 +11,7 @@ import math
 import types
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -28,6 +28,9 @@ from tf_ensembles.regression.heads import Head
 # `Ensemble.fit(x, y)` numbers arrays by position. A `tf.data.Dataset` is numbered with `number_examples`, before it is
 # shuffled and batched; anything else yields `with_ids(x, ids)` in place of `x`. Ids travel inside `x`, so every way
 # in which Keras slices, shuffles and distributes inputs keeps them beside their examples.
+
+# Arrays of so many bytes are read where they are: `tf.data` would hold copies of them, more than one at a time.
+_LARGE_BYTES = 2**27
 
 INPUTS, IDS, PRIOR, FEATURES = "tfe_inputs", "tfe_example_id", "tfe_prior", "tfe_features"
 
@@ -223,7 +226,8 @@ def endless_batches(
         shuffle: whether to shuffle each epoch.
     """
     steps = -(-length // batch_size)
-    tensors = tf.nest.map_structure(tf.convert_to_tensor, _without_lists(arrays))
+    arrays = _without_lists(arrays)
+    take = _taker(arrays)
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         rows = tf.range(length)
@@ -232,10 +236,23 @@ def endless_batches(
             rows = tf.random.experimental.stateless_shuffle(rows, seed=tf.stack([tf.cast(seed, tf.int64), start]))
         return tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
 
-    def take(rows: tf.Tensor) -> Any:
-        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
-
     return tf.data.Dataset.counter().flat_map(order).map(take).prefetch(tf.data.AUTOTUNE)
+
+
+def _taker(arrays: Any) -> Callable[[tf.Tensor], Any]:
+    """Returns what takes rows of a structure of arrays; large ones stay where they are, others become tensors."""
+    leaves = tf.nest.flatten(arrays)
+    if not all(isinstance(leaf, np.ndarray) for leaf in leaves) or sum(leaf.nbytes for leaf in leaves) < _LARGE_BYTES:
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+        return lambda rows: tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
+
+    def take(rows: tf.Tensor) -> Any:
+        kinds = [tf.as_dtype(leaf.dtype) for leaf in leaves]
+        parts = tf.numpy_function(lambda some: [leaf[some] for leaf in leaves], [rows], kinds, stateful=False)
+        shaped = [tf.ensure_shape(part, [None, *leaf.shape[1:]]) for part, leaf in zip(parts, leaves, strict=True)]
+        return tf.nest.pack_sequence_as(arrays, shaped)
+
+    return take
 
 
 def _without_lists(structure: Any) -> Any:

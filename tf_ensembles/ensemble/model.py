@@ -253,6 +253,8 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self._all_metrics = Hidden(listed)
         self._member_mean = losses.MemberMean(self.num_members)
         self._update = None
+        if self.members is not None:
+            self.members.forget_traces()
 
     def _resolve_auto_jit_compile(self) -> bool:
         """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""

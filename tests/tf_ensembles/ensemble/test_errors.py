@@ -96,6 +96,26 @@ def test_an_output_of_another_rank():
         tfe.Ensemble(build, 2)
 
 
+@keras.saving.register_keras_serializable(package="test_errors")
+class Two(keras.Model):
+    """Returns a dict, which only a call tells."""
+
+    def call(self, x):
+        return {"one": x, "two": x}
+
+
+def test_several_outputs():
+    x = keras.Input((3,))
+    one, two = keras.layers.Dense(2)(x), keras.layers.Dense(2)(x)
+    for outputs in ([one, two], {"one": one, "two": two}):
+        with pytest.raises(ValueError, match=r"Expected members with one output.*make an ensemble for each output"):
+            tfe.Ensemble(lambda outputs=outputs: keras.Model(x, outputs), 1)
+    with pytest.raises(ValueError, match="Expected members with one output"):
+        tfe.Ensemble(Two, 2).predict(np.ones((4, 3), np.float32), verbose=0)
+    with pytest.raises(ValueError, match="Expected a prior with one output"):
+        tfe.Ensemble(lambda: keras.Model(x, one), 1, prior=tfe.PriorFunction(lambda: keras.Model(x, [one, two])))
+
+
 def test_bad_losses():
     ensemble = tfe.Ensemble(builders.dense, 2, prior=tfe.PriorFunction(builders.dense))
     with pytest.raises(ValueError, match="Expected a loss with from_logits=True"):

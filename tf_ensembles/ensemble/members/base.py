@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import mapping
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.mapping import Lookup
 
@@ -64,13 +63,13 @@ class Members(keras.layers.Layer):
         """Returns the rows of embeddings that the last run took, by the `id` of their stacked variables."""
         return {}
 
-    def ways(self, built_on: Any) -> str:
-        """Returns how the looped parts run.
+    def ways(self, built_on: Any) -> dict[str, str]:
+        """Returns how each looped part runs.
 
         Args:
             built_on: what models that do not know their inputs were built on.
         """
-        return mapping.UNROLLED
+        return {}
 
     def forget_traces(self) -> None:
         """Traces again what is traced, because layers have changed in what is no variable."""

@@ -285,6 +285,7 @@ def assemble(
         **options: of the layer.
     """
     options.update(name="priors" if prior else "members", trainable=not prior)
+    _check_one_output(draft.models[0], sample, "a prior" if prior else "members")
     draft.draw_apart(frozen=prior)
     reason = None if prior else probe.own_loss(draft.models)
     if checked is True:
@@ -297,3 +298,17 @@ def assemble(
         what = "Priors" if prior else "Members"
         warnings.warn(f"{what} run each with its own graph, which is slower: {reason}.", stacklevel=6)
     return SeparateMembers(draft.models, reason=reason, **options)
+
+
+def _check_one_output(model: keras.Model, sample: Any, what: str) -> None:
+    """Raises if a model returns several tensors."""
+    shape = getattr(model, "output_shape", ())
+    if sample is not None:
+        one = not keras.tree.is_nested(model(sample))
+    else:
+        one = isinstance(shape, tuple) and not any(keras.tree.is_nested(size) for size in shape)
+    if not one:
+        raise ValueError(
+            f"Expected {what} with one output, a tensor [batch, outputs]. Received: {model.name} with a structure of "
+            "them; make an ensemble for each output, or concatenate them and split them in a loss of your own"
+        )

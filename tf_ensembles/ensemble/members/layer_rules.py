@@ -11,6 +11,7 @@ passed along, because what happens between layers cannot be seen then. A loop is
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,15 @@ def runs_by_layer(model: keras.Model) -> bool:
 def has_convolutions(model: keras.Model) -> bool:
     """Whether a graph has convolutions with a rule."""
     return is_graph(model) and any(map(convolutions.rule_of, _operations(model)))
+
+
+def activation_size(model: keras.Model) -> int | None:
+    """Returns how many numbers the layers of a graph make of one example; None without a graph, or with open sizes."""
+    if not has_graph(model):
+        return None
+    tensors = [t for op in keras_private.graph_of(model).operations for t in keras.tree.flatten(op.output)]
+    sizes = [tensor.shape[1:] for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
+    return None if any(None in size for size in sizes) else sum(math.prod(size) for size in sizes)
 
 
 def draws_together(model: keras.Model) -> bool:
@@ -129,10 +139,19 @@ def is_random(operation: Any) -> bool:
 _known_activation = convolutions.known_activation
 
 
+WHOLE = "whole model"
+
+
+def mapped_parts(model: keras.Model) -> list[str]:
+    """Returns those of `looped_parts` that are mapped over members, rather than unrolled by a rule."""
+    unrolled = {op.name for op in _operations(model) if convolutions.is_looped(op)} if is_graph(model) else set()
+    return [name for name in looped_parts(model) if name not in unrolled]
+
+
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
     """Returns the names of the parts that run once per member; empty when everything is vectorized."""
     if not runs_by_layer(model):
-        return ("whole model",)
+        return (WHOLE,)
     together = draws_together(model)
     return tuple(operation.name for operation in _operations(model) if _is_looped(operation, together))
 

@@ -112,7 +112,7 @@ class Call:
             return self._run(values, own, shared)
 
     def ids(self, values: Sequence[tf.Tensor], own: Any, shared: Any) -> list[tuple[Any, tf.Tensor]]:
-        """Returns what one member's call looks up, layers and ids, in those of the `tables` that do no more than that."""
+        """Returns what one member's call looks up, layers and ids, in those `tables` that do no more than that."""
         mine = [values[_place(self.variables, layer.embeddings)] for layer in self.tables]
         apart = [tf.identity(value) for value in mine]
         before = [len(value.consumers()) for value in mine]
@@ -179,6 +179,7 @@ class Mapped:
 
     def __init__(self, call: Call, num_members: int) -> None:
         self._call, self._num_members, self.way = call.bare(), num_members, VECTORIZED
+        self.name = str(getattr(call.operation, "name", call.operation))
         self._asked: list[Any] = []  # the layers whose rows are taken, in the order of their calls
         self._make()
 

@@ -27,6 +27,9 @@ __all__ = ["MemberStack", "Members", "SeparateMembers"]
 
 # Prior outputs of in-memory training data are computed once and kept if they fit into this many bytes.
 _PRIOR_CACHE_BYTES = 2**30
+# They are computed for as many examples at a time as make about this many bytes in all layers of all members.
+_PASS_BYTES = 2**28
+_UNSEEN = 64  # numbers that layers are taken to make of each number of an input, where there is no graph to count in
 
 # Stacking them.
 
@@ -122,13 +125,17 @@ class MemberStack(Members):
         tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
         return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
 
-    def ways(self, built_on: Any) -> str:
-        """Returns how the looped parts run: by `vectorized_map`, or one of them by a `while_loop`."""
-        if not self._mapped.value and self.looped:
+    def ways(self, built_on: Any) -> dict[str, str]:
+        """Returns how each looped part runs, after a trace if there was none."""
+        if not self._mapped.value and layer_rules.mapped_parts(self.template):
             specs = tensor_specs(input_specs(self, built_on))
             tf.function(lambda x: self.run(x, training=False)[0], autograph=False).get_concrete_function(specs)
-        ways = {mapped.way for mapped in self._mapped.value.values()} or {mapping.UNROLLED}
-        return sorted(ways)[-1]
+        whole = not layer_rules.runs_by_layer(self.template)
+        found: dict[str, str] = {}
+        for mapped in self._mapped.value.values():
+            name = layer_rules.WHOLE if whole else mapped.name
+            found[name] = max(found.get(name, ""), mapped.way)  # "while_loop", if it is one in one of the modes.
+        return {name: found.get(name, mapping.UNROLLED) for name in self.looped}
 
     def forget_traces(self) -> None:
         """Traces again what is traced, because layers have changed in what is no variable."""
@@ -177,10 +184,11 @@ def execution(members: Members | None, priors: Members | None, built_on: Any = N
     if members is None:
         return "not built"
     parts = [members] if priors is None else [members, priors]
+    ways = {part.name: part.ways(built_on) for part in parts if not part.separate}
     looped = [
-        f"looped over {part.name}: {', '.join(part.looped)} [{part.ways(built_on)}]"
-        for part in parts
-        if part.looped and not part.separate
+        f"looped over {name}: {', '.join(f'{place} [{way}]' for place, way in found.items())}"
+        for name, found in ways.items()
+        if found
     ]
     separate = [f"separate {part.name}: {part.separate}" for part in parts if part.separate]
     return "; ".join([*looped, *separate]) or "vectorized"
@@ -221,15 +229,23 @@ def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) 
     """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
     if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
         return None
-
-    compiled = priors.compiled()
-    step = max(1, min(length, 2**22 // (priors.num_members * 64)))
-    parts = []
+    compiled, kept = priors.compiled(), None
+    step = max(1, min(length, 2**22 // (priors.num_members * 64), _PASS_BYTES // example_bytes(priors, x)))
     for start in range(0, length, step):
         rows = slice(start, start + step)
         inputs = tf.nest.map_structure(lambda v, rows=rows: tf.convert_to_tensor(v[rows]), x)
-        parts.append(np.transpose(compiled(inputs), [1, 0, 2]))
-    return np.concatenate(parts)
+        part = np.transpose(compiled(inputs), [1, 0, 2])
+        kept = np.empty((length, *part.shape[1:]), part.dtype) if kept is None else kept
+        kept[rows] = part
+    return kept
+
+
+def example_bytes(members: Members, x: Any) -> int:
+    """Returns how many bytes all layers of all members make of one example, or an estimate where layers are unseen."""
+    each = [layer_rules.activation_size(model) for model in members.templates]
+    inputs = sum(int(np.prod(leaf.shape[1:])) for leaf in tf.nest.flatten(x))
+    sizes = [_UNSEEN * inputs if size is None else size for size in each]
+    return max(1, 4 * sum(sizes) * (members.num_members // len(sizes)))
 
 
 # Shapes. What an ensemble was built on is a structure of (shape without the batch, dtype) pairs, as a file keeps it;

@@ -60,18 +60,18 @@ class Rows(Tied):
         return self.out(ops.mean(self.tied(tokens) + self.rows(tokens) * self.rows(4 - tokens), axis=1))
 
 
+WHOLE, SLOW = "looped over members: whole model [vectorized_map]", pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("build", "x", "execution"),
     [
-        pytest.param(
-            _attentive, TOKENS, "looped over members: whole model [vectorized_map]", marks=pytest.mark.slow
-        ),
-        (_convolutional, IMAGE, "looped over members: conv2d"),
-        (_temporal, SEQUENCE, "looped over members: spatial_dropout1d"),
-        (Tied, TOKENS, "looped over members: whole model [vectorized_map]"),
-        (Rows, TOKENS, "looped over members: whole model [vectorized_map]"),
+        pytest.param(_attentive, TOKENS, WHOLE, id="attentive", marks=SLOW),
+        pytest.param(_convolutional, IMAGE, "looped over members: conv2d", id="convolutional"),
+        pytest.param(_temporal, SEQUENCE, "looped over members: spatial_dropout1d", id="temporal", marks=SLOW),
+        pytest.param(Tied, TOKENS, WHOLE, id="tied"),
+        pytest.param(Rows, TOKENS, WHOLE, id="rows", marks=SLOW),
     ],
-    ids=["attentive", "convolutional", "temporal", "tied", "rows"],
 )
 def test_one_trace_trains_what_separate_models_train(build, x, execution, tmp_path):
     optimizer = lambda: keras.optimizers.Adam(0.01)  # noqa: E731
@@ -107,7 +107,7 @@ def _printed(model):
 
 
 def test_the_number_of_members_and_of_calls_adds_nothing_to_what_is_traced():
-    calls = []
+    calls, steps = [], []
 
     @keras.saving.register_keras_serializable(package="mapping")
     class Counted(layers.Dense):
@@ -115,25 +115,31 @@ def test_the_number_of_members_and_of_calls_adds_nothing_to_what_is_traced():
             calls.append(tf.executing_eagerly())
             return super().call(x)
 
+    def loss(y, outputs):
+        steps.append(None)
+        return keras.losses.mean_squared_error(y, outputs)
+
     def build():
         return keras.Sequential([keras.Input((None, 3)), Counted(2), layers.GlobalAveragePooling1D()])
 
-    x, y = SEQUENCE, np.zeros(len(SEQUENCE), int)
-    for members in (2, 9):
-        ensemble = tfe.Ensemble(build, members)
-        ensemble.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        calls.clear()
-        for rows in (x, x, x[:5]):
-            ensemble.fit(rows, y[: len(rows)], batch_size=4, epochs=2, verbose=0)
-        assert calls.count(False) == 1
-        for _ in range(2):
-            ensemble.evaluate(x, y, batch_size=4, verbose=0)
-            ensemble.predict(x[:3], verbose=0)
-        assert calls.count(False) == 2  # once in training, once in inference
-        ensemble.fit(np.concatenate([x, x], axis=1), y, batch_size=4, verbose=0)
-        assert calls.count(False) == 3  # any length from now on
-        ensemble.fit(np.concatenate([x] * 3, axis=1), y, batch_size=4, verbose=0)
-        assert calls.count(False) == 3
+    x, y = SEQUENCE, np.zeros((len(SEQUENCE), 2), np.float32)
+    ensemble = tfe.Ensemble(build, 9)
+    ensemble.compile("sgd", loss)
+    calls.clear()
+    ensemble.fit(x, y, batch_size=4, verbose=0)
+    ensemble.evaluate(x[:5], y[:5], batch_size=4, verbose=0)  # A smaller last batch: any size from now on.
+    assert calls.count(False) == 2  # once in training, once in inference
+    traced = len(steps)
+    for rows in (x, x[:5]):
+        ensemble.fit(rows, y[: len(rows)], batch_size=4, epochs=2, verbose=0)
+        ensemble.evaluate(rows, y[: len(rows)], batch_size=4, verbose=0)
+        ensemble.predict(x[:3], verbose=0)
+    assert calls.count(False) == 2
+    assert len(steps) == traced  # Neither are the steps themselves.
+    ensemble.fit(np.concatenate([x, x], axis=1), y, batch_size=4, verbose=0)
+    assert calls.count(False) == 3  # any length from now on
+    ensemble.fit(np.concatenate([x] * 3, axis=1), y, batch_size=4, verbose=0)
+    assert calls.count(False) == 3
 
 
 def test_layers_that_are_frozen_later_are_traced_again():
@@ -147,5 +153,3 @@ def test_layers_that_are_frozen_later_are_traced_again():
     moved = [not np.array_equal(old, new) for old, new in zip(kept, ensemble.members.member_values(0), strict=True)]
     names = [variable.path for variable in ensemble.members.template.variables]
     assert [name for name, has in zip(names, moved, strict=True) if has] == [n for n in names if "dense" in n]
-
-
