@@ -141,7 +141,7 @@ def test_extending_by_models_and_on_data():
     np.testing.assert_allclose(
         waiting.extend(1, x=X).predict(X, verbose=0), whole.predict(X, verbose=0), rtol=1e-4, atol=1e-5
     )
-    with pytest.raises(ValueError, match="Expected x=.*the training inputs"):
+    with pytest.raises(ValueError, match=r"Expected x=.*the training inputs"):
         waiting.extend(1)
 
 
