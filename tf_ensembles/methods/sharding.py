@@ -52,7 +52,7 @@ def fit_sharded(
     shards = []
     for name, part in zip(names, parts, strict=False):
         with tf.device(name):
-            shards.append(model.select(part))
+            shards.append(model.select(part.tolist()))
 
     def train(name: str, shard: Any) -> dict[str, list[Array]]:
         with tf.device(name):

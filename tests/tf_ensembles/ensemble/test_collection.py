@@ -46,7 +46,10 @@ def _options(kind):
     return build, dict(prior=prior), X
 
 
-@pytest.mark.parametrize("kind", ["plain", "prior", "auto", "trunk", "subclassed"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("prior", "auto")]
+
+
+@pytest.mark.parametrize("kind", ["plain", "trunk", "subclassed", *SLOW])
 def test_a_member_is_a_plain_keras_model(kind, tmp_path):
     make, options, x = _options(kind)
     ensemble = tfe.Ensemble(make, 3, outputs="logits", **options)
@@ -129,6 +132,7 @@ def test_members_added_later_are_those_of_a_larger_ensemble(tmp_path):
     np.testing.assert_allclose(loaded(X), chosen(X), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_extending_by_models_and_on_data():
     ensemble = tfe.Ensemble(plain, 2, outputs="logits")
     added = plain()
