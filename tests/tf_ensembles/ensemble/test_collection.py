@@ -169,6 +169,10 @@ def test_the_greedy_choice_is_that_of_brute_force():
         (lambda e: e.select([]), "Expected integer indices"),
         (lambda e: e.select([0, 0]), "Expected different members"),
         (lambda e: e.extend(0), "at least one member to add"),
+        (
+            lambda e: tfe.Ensemble(plain, 3, bootstrap=tfe.Poisson()).select([0, 2]).extend([plain()]),
+            "Expected an ensemble that has all its members",
+        ),
         (lambda e: e.best_members(X, Y, 3), "between 1 and 2 members"),
         (lambda e: tfe.Ensemble.from_models([plain(), plain()]).extend(1), "Expected build_member="),
         (
