@@ -8,7 +8,7 @@ The archive is that of `benchmarks.studies.testbed_reference`. The epinet has th
 an MLP of two hidden layers of 50, an index of 8 numbers, a small network of (15, 15) on the last hidden layer, eight
 prior functions of (5, 5) on the inputs, the loss averaged over 8 indices a step, 1,000 steps of Adam. Its prior scale
 and weight decay were chosen by `tune` on problems of other seeds. Ensembles are `trainers`' "ensemble-p" as it is; that
-of M members is the first M of 100.
+of M members is the first M of 100. `tune` and `run` go on where they were stopped.
 """
 
 from __future__ import annotations
@@ -119,8 +119,11 @@ def tune(out: pathlib.Path) -> list[dict[str, Any]]:
     from tf_ensembles import testbed
 
     settings = list(itertools.product((1, 10, 100), (0.1,), TUNING_SEEDS))
-    rows = []
+    rows = _read(out)
+    done = {(float(row["prior"]), float(row["l2"])) for row in rows}
     for prior, l2 in itertools.product(GRID["prior"], GRID["l2"]):
+        if (prior, l2) in done:
+            continue
         scores, start = [], time.process_time()
         for ratio, temperature, seed in settings:
             problem = testbed.make_problem(input_dim=10, data_ratio=ratio, temperature=temperature, seed=seed)
@@ -136,8 +139,11 @@ def run(problems: pathlib.Path, out: pathlib.Path, seeds: Sequence[int]) -> list
     """Trains and scores all on the exported problems, and writes one row per method, problem and seed."""
     from trainers import agents
 
-    rows = []
+    rows = _read(out)
+    done = {(int(row["seed"]), int(row["problem"])) for row in rows}
     for seed, problem in itertools.product(seeds, testbed_reference.load_problems(problems)):
+        if (seed, problem.index) in done:
+            continue
         dim = problem.prior_knowledge.input_dim
         config = agents.make_config("ensemble-p", seed=seed, num_members=max(SIZES))
         (predictive,) = agents.train_many([config], problem.train, problem.prior_knowledge)
@@ -164,6 +170,14 @@ def _row(method: str, problem: Any, seed: int, predictive: base.Predictive, cost
     return {**found, "parameters": cost[0], "flops": cost[1]}
 
 
+def _read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the rows of a table that was begun before; none if there is none."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
@@ -176,9 +190,7 @@ def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def summarize(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns one row per method: means over problems and seeds, with the error over seeds, and costs."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    found = []
+    rows, found = _read(path), []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         seeds = sorted({row["seed"] for row in mine})
