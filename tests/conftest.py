@@ -17,4 +17,5 @@ def _xla_only_where_asked(request, monkeypatch):
     if "xla" not in request.keywords:
         import tf_ensembles as tfe
 
-        monkeypatch.setattr(tfe.Ensemble, "_resolve_auto_jit_compile", lambda self: False)
+        for model in (tfe.Ensemble, tfe.Epinet):
+            monkeypatch.setattr(model, "_resolve_auto_jit_compile", lambda self: False)

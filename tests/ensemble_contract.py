@@ -26,6 +26,7 @@ def check(
     run_eagerly=True,
     tolerance=1e-5,
     outputs=2,
+    trunk=None,
 ):
     """Raises unless an ensemble of `build()` is what its members are, and returns it.
 
@@ -39,6 +40,7 @@ def check(
         run_eagerly: whether to train without compiling, which costs more than it gains here.
         tolerance: of outputs, on the scale of their values.
         outputs: numbers per target.
+        trunk: a frozen model that members are heads on; alone, they take its features.
     """
     rows = len(tf.nest.flatten(x)[0])
     assert rows == STEPS * BATCH
@@ -51,10 +53,11 @@ def check(
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Members run each with its own graph")
-        ensemble = tfe.Ensemble(remember, MEMBERS)
+        ensemble = tfe.Ensemble(remember, MEMBERS, trunk=trunk)
         ensemble.predict(x, verbose=0, batch_size=rows)
     if execution is not None:
         assert ensemble.execution.startswith(execution), ensemble.execution
+    given = x if trunk is None else np.asarray(trunk(x, training=False))
     # The members alone: models of their own, unless they run as such, and then copies of the ensemble's.
     alone = built[:MEMBERS]
     if ensemble.members.separate:
@@ -64,18 +67,19 @@ def check(
                 vars(ours).update({key: value for key, value in vars(layer).items() if isinstance(value, np.ndarray)})
     for member, model in enumerate(alone):
         if not model.built:
-            model(tf.nest.map_structure(lambda v: v[:1], x))
+            model(tf.nest.map_structure(lambda v: v[:1], given))
         for variable, value in zip(model.variables, ensemble.members.member_values(member), strict=True):
             variable.assign(value)
-    close(ensemble(x), np.stack([np.asarray(model(x)) for model in alone], axis=1), tolerance, "before training")
+    close(ensemble(x), np.stack([np.asarray(model(given)) for model in alone], axis=1), tolerance, "before training")
 
     ensemble.compile(optimizer(), "mse", run_eagerly=run_eagerly)
     ensemble.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     for model in alone:
         model.compile(optimizer(), "mse", run_eagerly=run_eagerly)
-        model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+        model.fit(given, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     after = np.asarray(ensemble(x))
-    close(after, np.stack([np.asarray(model(x)) for model in alone], axis=1), tolerance, "after training")
+    close(after, np.stack([np.asarray(model(given)) for model in alone], axis=1), tolerance, "after training")
+    close(ensemble.member(1)(x), after[:, 1], tolerance, "taken out")
     for member, model in enumerate(alone):
         for variable, value in zip(model.variables, ensemble.members.member_values(member), strict=True):
             close(value, np.asarray(variable), tolerance, f"variable {variable.path} after training")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
     from tf_ensembles.methods.dropout import MCDropout as MCDropout
     from tf_ensembles.methods.epinet import Epinet as Epinet
+    from tf_ensembles.methods.sharding import fit_sharded as fit_sharded
     from tf_ensembles.prior import PriorFunction as PriorFunction
     from tf_ensembles.regression import losses as losses
     from tf_ensembles.regression import plot as plot
@@ -75,6 +76,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "batch_ood_score": "tf_ensembles.decisions.foreign",
         "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
+        "fit_sharded": "tf_ensembles.methods.sharding",
         "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
         "losses": "tf_ensembles.regression.losses",

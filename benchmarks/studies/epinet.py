@@ -7,8 +7,8 @@
 The archive is that of `benchmarks.studies.testbed_reference`. The epinet has the shape of its authors' testbed agent:
 an MLP of two hidden layers of 50, an index of 8 numbers, a small network of (15, 15) on the last hidden layer, eight
 prior functions of (5, 5) on the inputs, the loss averaged over 8 indices a step, 1,000 steps of Adam. Its prior scale
-and weight decay were chosen by `tune` on problems of other seeds. Ensembles are `trainers`' "ensemble-p" as it is; that of
-M members is the first M of 100.
+and weight decay were chosen by `tune` on problems of other seeds. Ensembles are `trainers`' "ensemble-p" as it is; that
+of M members is the first M of 100. `tune` and `run` go on where they were stopped.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DRAWN = (100, 1000)  # indices that an epinet is asked with
 HIDDEN, INDEX, SMALL, PRIOR = (50, 50), 8, (15, 15), (5, 5)
 STEPS, BATCH = 1000, 100
 # Chosen by `tune`: the prior's standard deviation in logits times the temperature, and l2 / (d / T)^0.7.
-CHOSEN = {"prior": 0.3, "l2": 0.2}
-GRID = {"prior": (0.1, 0.3, 1.0), "l2": (0.05, 0.2, 0.8)}
+CHOSEN = {"prior": 0.3, "l2": 1.0}
+GRID = {"prior": (0.3, 0.1, 1.0), "l2": (1.0, 0.2)}
 TUNING_SEEDS = (1000,)
 
 
@@ -54,9 +54,11 @@ def train_epinet(data: base.Data, knowledge: base.PriorKnowledge, prior: float, 
         INDEX,
         num_outputs=knowledge.num_classes,
         hidden=SMALL,
-        prior=tfe.PriorFunction(tfe.priors.mlp(PRIOR), prior / knowledge.temperature),
+        prior=tfe.PriorFunction(
+            lambda: _build_prior(knowledge.input_dim, knowledge.num_classes), prior / knowledge.temperature, True
+        ),
         num_members=DRAWN[0],
-        l2=decay / 2.0,  # The authors' is that of half the squares.
+        l2=decay,
         seed=seed,
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -67,6 +69,16 @@ def train_epinet(data: base.Data, knowledge: base.PriorKnowledge, prior: float, 
     batches = endless_batches(arrays, len(arrays[1]), min(BATCH, len(arrays[1])), seed, first, True)
     epinet.fit(batches, steps_per_epoch=STEPS, epochs=1, verbose=0)
     return epinet
+
+
+def _build_prior(dim: int, classes: int) -> Any:
+    """Returns a small random network without biases, as the authors have them."""
+    import keras
+
+    sizes = [dim, *PRIOR]
+    initial = [keras.initializers.TruncatedNormal(stddev=size**-0.5) for size in sizes]
+    layers = [keras.layers.Dense(size, "relu", kernel_initializer=initial[i]) for i, size in enumerate(PRIOR)]
+    return keras.Sequential([keras.Input((dim,)), *layers, keras.layers.Dense(classes, kernel_initializer=initial[-1])])
 
 
 def as_predictive(model: Any) -> base.Predictive:
@@ -106,9 +118,12 @@ def tune(out: pathlib.Path) -> list[dict[str, Any]]:
     """Scores a grid of prior scales and weight decays on problems of other seeds, and writes the mean joint KLs."""
     from tf_ensembles import testbed
 
-    settings = list(itertools.product((1, 10, 100), (0.01, 0.1, 0.5), TUNING_SEEDS))
-    rows = []
+    settings = list(itertools.product((1, 10, 100), (0.1,), TUNING_SEEDS))
+    rows = _read(out)
+    done = {(float(row["prior"]), float(row["l2"])) for row in rows}
     for prior, l2 in itertools.product(GRID["prior"], GRID["l2"]):
+        if (prior, l2) in done:
+            continue
         scores, start = [], time.process_time()
         for ratio, temperature, seed in settings:
             problem = testbed.make_problem(input_dim=10, data_ratio=ratio, temperature=temperature, seed=seed)
@@ -124,23 +139,24 @@ def run(problems: pathlib.Path, out: pathlib.Path, seeds: Sequence[int]) -> list
     """Trains and scores all on the exported problems, and writes one row per method, problem and seed."""
     from trainers import agents
 
-    rows = []
-    for problem in testbed_reference.load_problems(problems):
+    rows = _read(out)
+    done = {(int(row["seed"]), int(row["problem"])) for row in rows}
+    for seed, problem in itertools.product(seeds, testbed_reference.load_problems(problems)):
+        if (seed, problem.index) in done:
+            continue
         dim = problem.prior_knowledge.input_dim
-        for seed in seeds:
-            config = agents.make_config("ensemble-p", seed=seed, num_members=max(SIZES))
-            (predictive,) = agents.train_many([config], problem.train, problem.prior_knowledge)
-            for size in SIZES:
-                of_size = _first(predictive, size)
-                rows.append(_row(f"ensemble-p of {size}", problem, seed, of_size, cost_of_ensemble(size, dim)))
-            model = train_epinet(problem.train, problem.prior_knowledge, CHOSEN["prior"], CHOSEN["l2"], seed)
-            for drawn in DRAWN:
-                model.num_members = drawn
-                rows.append(
-                    _row(f"epinet, {drawn} indices", problem, seed, as_predictive(model), cost_of_epinet(drawn, dim))
-                )
-            _write(out, rows)
-            print(problem.index, seed, {row["method"]: round(row["kl_joint"], 3) for row in rows[-7:]}, flush=True)
+        config = agents.make_config("ensemble-p", seed=seed, num_members=max(SIZES))
+        (predictive,) = agents.train_many([config], problem.train, problem.prior_knowledge)
+        for size in SIZES:
+            cost = cost_of_ensemble(size, dim)
+            rows.append(_row(f"ensemble-p of {size}", problem, seed, _first(predictive, size), cost))
+        model = train_epinet(problem.train, problem.prior_knowledge, CHOSEN["prior"], CHOSEN["l2"], seed)
+        for drawn in DRAWN:
+            model.num_members = drawn
+            cost = cost_of_epinet(drawn, dim)
+            rows.append(_row(f"epinet, {drawn} indices", problem, seed, as_predictive(model), cost))
+        _write(out, rows)
+        print(problem.index, seed, {row["method"]: round(row["kl_joint"], 3) for row in rows[-7:]}, flush=True)
     return rows
 
 
@@ -152,6 +168,14 @@ def _row(method: str, problem: Any, seed: int, predictive: base.Predictive, cost
     joint, marginal = (testbed_reference.score(predictive, problem, points)[0] for points in ("10", "1"))
     found = {"method": method, "problem": problem.index, "seed": seed, "kl_joint": joint, "kl_marginal": marginal}
     return {**found, "parameters": cost[0], "flops": cost[1]}
+
+
+def _read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the rows of a table that was begun before; none if there is none."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -166,9 +190,7 @@ def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def summarize(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns one row per method: means over problems and seeds, with the error over seeds, and costs."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    found = []
+    rows, found = _read(path), []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         seeds = sorted({row["seed"] for row in mine})
@@ -234,7 +256,7 @@ def main() -> None:
     two = parts.add_parser("run", help="train and score all on exported problems")
     two.add_argument("problems", type=pathlib.Path, help="the .npz archive of problems")
     two.add_argument("--out", type=pathlib.Path, required=True, help="the table to write")
-    two.add_argument("--seeds", type=int, default=3, help="how many seeds")
+    two.add_argument("--seeds", type=int, default=2, help="how many seeds")
     three = parts.add_parser("draw", help="print the table by method, and draw it")
     three.add_argument("table", type=pathlib.Path, help="the table of `run`")
     three.add_argument("--out", type=pathlib.Path, required=True, help="the picture to write")

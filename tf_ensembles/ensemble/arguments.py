@@ -73,7 +73,8 @@ class Settings:
 
     @prior.setter
     def prior(self, value: PriorFunction | None) -> None:
-        if self._prior is None or not isinstance(value, PriorFunction) or value.build is not self._prior.build:
+        old = self._prior
+        if old is None or not isinstance(value, PriorFunction) or (value.build, value.on) != (old.build, old.on):
             raise ValueError(
                 "Expected the prior that the ensemble was made with, of any scale, such as "
                 f"dataclasses.replace(model.prior, scale=2.0); make a new ensemble for another. Received: {value!r}"

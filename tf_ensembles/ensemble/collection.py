@@ -131,6 +131,8 @@ class Collected:
         old = self._built_members()
         if self.trunk is not None:
             self._refuse_with_trained_trunk("extend", [])
+        if isinstance(self.bootstrap, bootstrap_lib.Renumbered):
+            raise ValueError("Expected an ensemble that has all its members. Received: members chosen from another one")
         listed = None if isinstance(more, int | np.integer) else list(more)
         count = int(more) if listed is None else len(listed)  # type: ignore[arg-type]
         if count < 1:

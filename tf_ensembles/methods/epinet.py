@@ -106,7 +106,7 @@ class Epinet(Sampled):
         if self._draft is None:
             return
         options = {"num_members": self.index_dim, "dtype": self.dtype_policy, "sample": None}
-        self.priors = building.assemble(self._draft.value, True, True, **options)  # type: ignore[arg-type]
+        self.priors = building.assemble(self._draft.value, True, True, **options)
         self._draft = None
         columns = tuple(self.priors.template.output_shape)[-1]
         if self._num_outputs % columns:

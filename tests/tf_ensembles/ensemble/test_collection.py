@@ -46,7 +46,10 @@ def _options(kind):
     return build, dict(prior=prior), X
 
 
-@pytest.mark.parametrize("kind", ["plain", "prior", "auto", "trunk", "subclassed"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("prior", "auto")]
+
+
+@pytest.mark.parametrize("kind", ["plain", "trunk", "subclassed", *SLOW])
 def test_a_member_is_a_plain_keras_model(kind, tmp_path):
     make, options, x = _options(kind)
     ensemble = tfe.Ensemble(make, 3, outputs="logits", **options)
@@ -129,6 +132,7 @@ def test_members_added_later_are_those_of_a_larger_ensemble(tmp_path):
     np.testing.assert_allclose(loaded(X), chosen(X), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_extending_by_models_and_on_data():
     ensemble = tfe.Ensemble(plain, 2, outputs="logits")
     added = plain()
@@ -141,7 +145,7 @@ def test_extending_by_models_and_on_data():
     np.testing.assert_allclose(
         waiting.extend(1, x=X).predict(X, verbose=0), whole.predict(X, verbose=0), rtol=1e-4, atol=1e-5
     )
-    with pytest.raises(ValueError, match="Expected x=.*the training inputs"):
+    with pytest.raises(ValueError, match=r"Expected x=.*the training inputs"):
         waiting.extend(1)
 
 
@@ -165,6 +169,10 @@ def test_the_greedy_choice_is_that_of_brute_force():
         (lambda e: e.select([]), "Expected integer indices"),
         (lambda e: e.select([0, 0]), "Expected different members"),
         (lambda e: e.extend(0), "at least one member to add"),
+        (
+            lambda e: tfe.Ensemble(plain, 3, bootstrap=tfe.Poisson()).select([0, 2]).extend([plain()]),
+            "Expected an ensemble that has all its members",
+        ),
         (lambda e: e.best_members(X, Y, 3), "between 1 and 2 members"),
         (lambda e: tfe.Ensemble.from_models([plain(), plain()]).extend(1), "Expected build_member="),
         (

@@ -142,6 +142,28 @@ EXPORTED = {"spectral norm", "dict inputs"}
 ADAM = {"embedding", "masked embedding", "dict inputs", "own constants"}
 
 
+def _trunk():
+    """Frozen, with statistics of its own and dropout that must not drop."""
+    parts = [layers.Conv2D(3, 3), layers.BatchNormalization(), layers.Flatten(), layers.Dropout(0.5), layers.Dense(4)]
+    trunk = keras.Sequential([keras.Input((6, 6, 2)), *parts])
+    trunk.layers[1].moving_mean.assign([0.5, -0.5, 1.0])
+    trunk.trainable = False
+    return trunk
+
+
+@pytest.mark.parametrize(
+    ("heads", "execution"),
+    [
+        ("sequential", VECTORIZED),
+        pytest.param("functional", LOOPED, marks=pytest.mark.slow),
+        pytest.param("own constants", SEPARATE, marks=pytest.mark.slow),
+    ],
+)
+def test_an_ensemble_of_heads_on_a_trunk_is_its_heads(heads, execution, tmp_path):
+    build = MODELS[heads][0]
+    ensemble_contract.check(build, IMAGE, tmp_path, execution=execution, trunk=_trunk(), tolerance=2e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_an_ensemble_is_its_members(name, tmp_path):
     build, x, execution = MODELS[name]

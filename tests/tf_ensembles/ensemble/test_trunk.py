@@ -48,6 +48,7 @@ def _compiled(*args, optimizer=None, **kwargs):
     return model
 
 
+@pytest.mark.slow
 def test_heads_on_a_frozen_trunk_are_heads_on_its_features():
     trunk = make_trunk()
     before = [np.array(v) for v in trunk.variables]
@@ -111,6 +112,7 @@ def test_a_trained_trunk_gets_the_mean_of_the_heads_gradients():
     np.testing.assert_allclose(ensemble(X), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lamb", "adam"])
 def test_one_head_and_its_trunk_train_as_one_keras_model_does(optimizer):
     def make():
@@ -129,7 +131,10 @@ def test_one_head_and_its_trunk_train_as_one_keras_model_does(optimizer):
     np.testing.assert_allclose(ensemble(X)[:, 0], model(X), rtol=1e-3, atol=1e-4)  # Adam divides by small numbers.
 
 
-@pytest.mark.parametrize("place", ["inputs", "features", "both"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("place", [pytest.param("inputs", marks=SLOW), "features", pytest.param("both", marks=SLOW)])
 def test_priors_on_inputs_on_features_or_both(place, tmp_path):
     def both():
         image, features = keras.Input((5, 5, 2)), keras.Input((4,))
@@ -154,6 +159,7 @@ def test_priors_on_inputs_on_features_or_both(place, tmp_path):
     assert not loaded.trunk.trainable
 
 
+@pytest.mark.slow
 def test_a_prior_that_looks_at_data_sees_features_or_inputs():
     frozen = tfe.Ensemble(head, 2, prior=tfe.PriorFunction("auto", 1.5), trunk=make_trunk(), outputs="logits")
     frozen.predict(X, verbose=0)
@@ -171,6 +177,7 @@ def test_a_prior_that_looks_at_data_sees_features_or_inputs():
     assert [t.shape[1:] for t in both.priors.template.inputs] == [(5, 5, 2), (4,)]
 
 
+@pytest.mark.slow
 def test_saved_exported_counted_once(tmp_path):
     trunk = make_trunk(frozen=False)
     trunk.layers[0].trainable = False
@@ -196,6 +203,7 @@ def test_saved_exported_counted_once(tmp_path):
     assert np.isfinite(ensemble.evaluate_joint(X, Y, tau=3)["joint_nll"])
 
 
+@pytest.mark.slow
 def test_a_regression_on_a_trunk_has_a_distribution():
     def two():
         return keras.Sequential([keras.Input((4,)), layers.Dense(2)])

@@ -46,6 +46,7 @@ def test_members_are_sub_networks_of_the_model(tmp_path):
     assert found["joint_nll"] == pytest.approx(tfe.metrics.joint_nll(outputs, Y, tau=3), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_channels_of_an_image_and_the_export(tmp_path):
     image = keras.Input((4, 4, 2))
     inner = keras.Sequential([keras.Input((4, 4, 2)), layers.Conv2D(3, 2), layers.SpatialDropout2D(0.5)])

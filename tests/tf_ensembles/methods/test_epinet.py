@@ -76,6 +76,7 @@ def test_a_step_is_that_of_the_mean_loss_over_its_indices():
         np.testing.assert_array_equal(old, np.asarray(variable))
 
 
+@pytest.mark.slow
 def test_it_goes_where_an_ensemble_goes(tmp_path):
     epinet = _epinet(prior="auto")
     epinet.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy", tfe.metrics.JointNLL(tau=3)])
@@ -99,6 +100,7 @@ def test_it_goes_where_an_ensemble_goes(tmp_path):
     assert len(tfe.acquire(logits, num=2, method="bald")) == 2
 
 
+@pytest.mark.slow
 def test_a_regression():
     epinet = tfe.Epinet(make_trunk(), 3, num_outputs=2, num_members=5)
     epinet.compile("adam", tfe.losses.GaussianNLL(), run_eagerly=True)
