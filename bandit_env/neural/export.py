@@ -8,9 +8,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from bandit_env.neural import network
 from bandit_env.neural.rollout import Learner, Result
-from tf_ensembles.base import Array
+from tf_ensembles.base import Array, Predictive
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.prior import PriorFunction
@@ -67,6 +69,22 @@ def make_ensemble(
     if prior is not None:
         _assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
     return ensemble
+
+
+def make_predictive(result: Result, problem: int) -> Predictive:
+    """Returns logits of both classes of a reward, `[batch, members, 2]`, of one problem's networks of one output."""
+    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in _both(result)]
+
+    def predict(x: Array) -> Array:
+        rows = tf.constant(np.concatenate([x, np.ones([len(x), 1])], axis=1)[np.newaxis], tf.float32)
+        logit = sum(network.outputs_of(part, rows)[0, :, 0] for part in kernels)
+        return tf.stack([tf.zeros_like(logit), logit], axis=-1).numpy().swapaxes(0, 1)
+
+    return predict
+
+
+def _both(result: Result) -> list[tuple[Array, ...]]:
+    return [part for part in (result.kernels, result.prior_kernels) if part]
 
 
 def dense_weights(kernels: Sequence[Array]) -> list[Array]:

@@ -189,14 +189,16 @@ def _learn(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
 
 
 def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
-    ring, problems = state.ring, setting.contexts.shape[1]
-    filled = tf.minimum(tf.cast(step, tf.int32) + 1, ring.step.shape[0])
-    for _ in range(plan.updates):
+    filled = tf.minimum(tf.cast(step, tf.int32) + 1, state.ring.step.shape[0])
+
+    def body(done: Tensor, state: State) -> tuple[Tensor, State]:
         uniform = steps.uniform(setting.batch_key, tf.cast(state.updates, tf.int64), setting.rows, plan.batch)
         place = tf.minimum(tf.cast(tf.transpose(uniform) * tf.cast(filled, tf.float32), tf.int32), filled - 1)
-        state = update(plan, state, setting, place)
-    assert problems == state.ring.x.shape[1]
-    return state
+        return done + 1, update(plan, state, setting, place)
+
+    if plan.updates == 1:
+        return body(tf.constant(0), state)[1]
+    return tf.while_loop(lambda done, _: done < plan.updates, body, (tf.constant(0), state))[1]
 
 
 def update(plan: Plan, state: State, setting: Setting, place: Tensor) -> State:

@@ -151,7 +151,7 @@ def test_dropout_draws_its_units_anew():
 
 
 def test_epsilon_is_how_often_chance_decides():
-    game = Eager(rollout.Agent(epsilon=0.3), problems.make_wheel(range(4000), 1, 0.5))
+    game = Eager(rollout.Agent("linear", epsilon=0.3), problems.make_wheel(range(4000), 1, 0.5))
     action = simulation.explored(tf.zeros([4000], tf.int32), game.setting, 5, tf.constant(0, tf.int64)).numpy()
     error = np.sqrt(0.3 * 0.7 / 4000)
     assert np.mean(action > 0) == pytest.approx(0.3 * 4 / 5, abs=5 * error)
