@@ -1,10 +1,14 @@
 """Regret of neural agents where rewards are not linear: random networks, the wheel, and data as bandits.
 
 Usage: `python -m benchmarks.studies.bandit_neural --output results/bandit_neural`; the same command continues after a
-kill. Everything is decided here, before anything runs. All agents meet the same problems, noise and minibatches, and
-have the same networks, the same number of Adam's steps at the same rate. What decides on exploration (epsilon, prior
-scale, dropout rate, the noise of linear models) is chosen for each agent and setting from four values, to the lowest
-mean regret on seeds 100 to 104, and reported on seeds 0 to 19. Ensemble-n has nothing to choose.
+kill. Everything is decided here, before anything runs. All agents meet the same problems and noise, and have the same
+networks, trained by Adam at the same rate. Two things are chosen for each agent and setting, to the lowest mean regret
+on seeds 100 to 104: how it explores (epsilon, prior scale, dropout rate, the noise of linear models; four values, none
+for greedy and ensemble-n), and how much it trains, one or four updates per decision. Reported are seeds 0 to 19.
+
+This is the second version. In a first one, all agents made one update per decision, prior scales went up to 3 on random
+networks, too, where 3 was chosen, and only that family with a temperature of 0.1 was run before it was stopped. Random
+networks here are others than those of the first.
 """
 
 from __future__ import annotations
@@ -41,15 +45,19 @@ class Setting:
     argument: Any
     horizon: int
     per_seed: int = 1  # problems for each seed, whose regret is averaged
+    first: int = 0  # the number of the first problem of seed 0
 
 
+# Where exploring pays seldom, it takes longer to tell.
+_WHEELS = {0.5: 1000, 0.7: 1000, 0.9: 2000, 0.95: 2000, 0.99: 2000}
 SETTINGS = {
-    "network, ρ = 0.1": Setting(NETWORK, "random_network", 0.1, 1000, 4),
-    "network, ρ = 0.5": Setting(NETWORK, "random_network", 0.5, 1000, 4),
-    **{f"wheel, δ = {delta:g}": Setting(WHEEL, "wheel", delta, 2000) for delta in (0.5, 0.7, 0.9, 0.95, 0.99)},
-    "digits": Setting(DATA, "data", "digits", 1000),
+    "network, ρ = 0.1": Setting(NETWORK, "random_network", 0.1, 1000, 4, 1000),
+    "network, ρ = 0.5": Setting(NETWORK, "random_network", 0.5, 1000, 4, 1000),
+    **{f"wheel, δ = {delta:g}": Setting(WHEEL, "wheel", delta, horizon) for delta, horizon in _WHEELS.items()},
     "tumors": Setting(DATA, "data", "tumors", 1000),
+    "digits": Setting(DATA, "data", "digits", 1000),
 }
+UPDATES = (1, 4)  # per decision
 # By agent: the field of `rollout.Agent` that decides on its exploration, and the values to choose from.
 GRIDS: dict[str, tuple[str, tuple[float, ...]]] = {
     "greedy": ("", ()),
@@ -62,13 +70,22 @@ GRIDS: dict[str, tuple[str, tuple[float, ...]]] = {
     "LinTS on last layer": ("noise", (0.03, 0.1, 0.3, 1.0)),
 }
 AGENTS = tuple(GRIDS)
+LOGIT_SCALES = (0.3, 1.0, 3.0, 10.0)  # of priors on random networks, whose logits are of this size
+
+
+def values_of(agent: str, setting: str) -> tuple[float, ...]:
+    """Returns the values that an agent's exploration is chosen from; 0 stands for nothing to choose."""
+    field, values = GRIDS[agent]
+    if field == "prior_scale" and SETTINGS[setting].family == NETWORK:
+        return LOGIT_SCALES
+    return values or (0.0,)
 
 
 def make_problems(setting: Setting, seeds: Sequence[int]) -> Any:
     """Returns the problems of some seeds, those of a seed one after the other."""
     from bandit_env.neural import problems
 
-    numbers = [seed * setting.per_seed + number for seed in seeds for number in range(setting.per_seed)]
+    numbers = [setting.first + seed * setting.per_seed + k for seed in seeds for k in range(setting.per_seed)]
     if setting.maker == "random_network":
         return problems.make_random_network(numbers, temperature=setting.argument)
     if setting.maker == "wheel":
@@ -97,7 +114,9 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
     made = make_problems(setting, seeds)
     count = len(made.seeds)
     repeated = made.rows(list(range(count)) * len(values))
-    found = rollout.run(make_agent(config["agent"], np.repeat(values, count)), repeated, setting.horizon)
+    agent = make_agent(config["agent"], np.repeat(values, count), config["members"])
+    learner = rollout.Learner(updates_per_decision=config["updates"])
+    found = rollout.run(agent, repeated, setting.horizon, learner)
     uniform = rollout.uniform_play(repeated, setting.horizon)
     shape = [len(values), len(seeds), setting.per_seed]
     row = {}
@@ -108,39 +127,38 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
     return row
 
 
-def make_run(setting: str, agent: str, values: Sequence[float], seeds: Sequence[int], stage: str) -> Any:
+def make_run(
+    setting: str, agent: str, updates: int, values: Sequence[float], seeds: Sequence[int], stage: str
+) -> Any:
     """Returns one run."""
     from trainers.sweeps import sweep
 
-    config = {"setting": setting, "agent": agent, "values": list(values), "seeds": list(seeds), "members": MEMBERS}
+    config = {"setting": setting, "agent": agent, "values": list(values), "seeds": list(seeds)}
+    config |= {"members": MEMBERS, "updates": updates}
     where = setting.replace(", ", "-").replace(" = ", "").replace("ρ", "t").replace("δ", "d")
-    chosen = "-".join(f"{value:g}" for value in values)
+    chosen = f"u{updates}-" + "-".join(f"{value:g}" for value in values)
     name = f"bandit-neural/{where}/{agent.replace(' ', '-')}/{stage}/{chosen}/seed{seeds[0]}"
-    return sweep.make_run(name, KIND, config, group=f"{setting}-{agent}", cost=1.0)
+    return sweep.make_run(name, KIND, config, group=f"{setting}-{agent}", cost=float(updates))
 
 
-def tuning_runs(settings: Sequence[str]) -> list[Any]:
-    """Returns the runs of the grids, on the seeds to choose by."""
-    pairs = itertools.product(settings, AGENTS)
+def tuning_runs(setting: str) -> list[Any]:
+    """Returns the runs of the grids, on the seeds to choose by; LinTS on raw features has nothing to train."""
     return [
-        make_run(setting, agent, GRIDS[agent][1], TUNING_SEEDS, "tune") for setting, agent in pairs if GRIDS[agent][1]
+        make_run(setting, agent, updates, values_of(agent, setting), TUNING_SEEDS, "tune")
+        for agent in AGENTS
+        for updates in (UPDATES[:1] if agent == "LinTS" else UPDATES)
     ]
 
 
-def best_value(row: dict[str, Any]) -> float:
-    """Returns the value of the lowest mean regret in a row of `tuning_runs`."""
-    values = row["values"]
-    means = [np.mean([row[f"regret_{value:g}_{seed}"] for seed in row["seeds"]]) for value in values]
-    return float(values[int(np.argmin(means))])
-
-
-def report_runs(settings: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[Any]:
-    """Returns the runs of the reported seeds, each agent with the value that was best on the others."""
-    best = {(row["setting"], row["agent"]): best_value(row) for row in rows if row["seeds"] == list(TUNING_SEEDS)}
-    return [
-        make_run(setting, agent, [best.get((setting, agent), 0.0)], SEEDS, "report")
-        for setting, agent in itertools.product(settings, AGENTS)
-    ]
+def report_runs(setting: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """Returns the runs of the reported seeds, each agent with what had the lowest mean regret in rows of the others."""
+    best: dict[str, tuple[float, int, float]] = {}
+    for row in rows:
+        for value in row["values"]:
+            mean = float(np.mean([row[f"regret_{value:g}_{seed}"] for seed in row["seeds"]]))
+            found = (mean, row["updates"], value)
+            best[row["agent"]] = min(best.get(row["agent"], found), found)
+    return [make_run(setting, agent, best[agent][1], [best[agent][2]], SEEDS, "report") for agent in best]
 
 
 def collect(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -150,7 +168,8 @@ def collect(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     table = []
     for row in rows:
         (value,), setting = row["values"], SETTINGS[row["setting"]]
-        about = {"family": setting.family, "setting": row["setting"], "agent": row["agent"], "value": value}
+        about = {"family": setting.family, "setting": row["setting"], "agent": row["agent"]}
+        about |= {"value": value, "updates": row["updates"]}
         for seed in row["seeds"]:
             regret, uniform = (row[f"{name}_{value:g}_{seed}"] for name in ("regret", "uniform"))
             table.append({**about, "seed": seed, "regret": regret, "share": regret / uniform})
@@ -172,15 +191,13 @@ def main() -> None:
             rows = my_sweep.store.rows
             return [rows[one.hash] for one in runs if one.hash in rows]
 
-        for setting in args.settings:  # One after the other, so that what is done is complete.
-            tuning = tuning_runs([setting])
-            my_sweep.execute(tuning)
-            reported = report_runs([setting], found(tuning))
-            my_sweep.execute(reported)
         rows = []
-        for setting in SETTINGS:
-            tuning = found(tuning_runs([setting]))
-            rows += found(report_runs([setting], tuning)) if tuning else []
+        for setting in args.settings:  # One after the other, so that what is done is complete.
+            tuning = tuning_runs(setting)
+            my_sweep.execute(tuning)
+            reported = report_runs(setting, found(tuning))
+            my_sweep.execute(reported)
+            rows += found(reported)
     table = collect(rows)
     with files.atomic_path(args.output / "neural.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.5g")
@@ -196,8 +213,9 @@ def summary(table: pd.DataFrame) -> str:
         rows = table[table.setting == setting]
         seeds = stats.by_seed(rows, "share")
         for agent in (name for name in AGENTS if name in seeds):
-            value = rows[rows.agent == agent].value.iloc[0]
-            lines.append(f"{setting:<18} {agent:<20} {value:<6g} {stats.mean_interval(seeds[agent])}")
+            own = rows[rows.agent == agent].iloc[0]
+            chosen = f"{own.value:<6g} {own.updates:<3}"
+            lines.append(f"{setting:<18} {agent:<20} {chosen} {stats.mean_interval(seeds[agent])}")
     return "\n".join(lines)
 
 
