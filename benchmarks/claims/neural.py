@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 REGRETS, CORRELATIONS = "bandit/neural.csv", "bandit/neural_joint.csv"
 P, BP, N, EPSILON = "ensemble-p", "ensemble-bp", "ensemble-n", "epsilon-greedy"
-_RESAMPLES = 4000
+_RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
