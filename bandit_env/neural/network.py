@@ -1,8 +1,8 @@
 """Many small MLPs at once, M members for each of J problems: forward pass, gradients and starts.
 
 As in `trainers.mlp.graph`, arrays are transposed, every hidden layer has one more unit that is always 1, and a kernel's
-last column is its bias. Shapes: kernels `[J, M, out, in]` for each layer, x `[J, batch, in]` with a last column of ones,
-H outputs ("heads").
+last column is its bias. Shapes: kernels `[J, M, out, in]` for each layer, x `[J, batch, in]` with a last column of
+ones, H outputs ("heads").
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def layers_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None
 def outputs_of(kernels: Kernels, x: Tensor) -> Tensor:
     """Returns the outputs of all members at x `[J, rows, in]`, `[J, M, H, rows]`."""
     problems, members, heads = kernels[-1].shape[:3]
-    product = tf.matmul(tf.reshape(kernels[-1], [problems * members, *kernels[-1].shape[2:]]), layers_of(kernels, x)[-1])
+    product = tf.matmul(
+        tf.reshape(kernels[-1], [problems * members, *kernels[-1].shape[2:]]), layers_of(kernels, x)[-1]
+    )
     return tf.reshape(product, [problems, members, heads, x.shape[1]])
 
 

@@ -80,7 +80,9 @@ def make_random_network(
         for seed, own in zip(seeds, features, strict=True)
     ]
     mean = np.asarray(means, np.float32)[:, None]
-    return _checked(f"random-network-t{temperature:g}", seeds, features[:, None], mean, np.zeros_like(mean), Noise.BINARY)
+    return _checked(
+        f"random-network-t{temperature:g}", seeds, features[:, None], mean, np.zeros_like(mean), Noise.BINARY
+    )
 
 
 def make_wheel(seeds: Sequence[int], horizon: int, delta: float = 0.9, unit: float = 10.0) -> NeuralProblems:

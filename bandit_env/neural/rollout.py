@@ -141,7 +141,9 @@ def run(
     workers = min(num_workers or machine.usable_cores(), count)
     parts = np.array_split(np.arange(count), workers)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        found = list(pool.map(lambda part: _run(_of(agent, part, count), problems.rows(part), horizon, learner, seed), parts))
+        found = list(
+            pool.map(lambda part: _run(_of(agent, part, count), problems.rows(part), horizon, learner, seed), parts)
+        )
     joined = [np.concatenate([getattr(one, name) for one in found], axis=1) for name in ("regret", "action", "reward")]
     layers = [
         tuple(np.concatenate(layer) for layer in zip(*(getattr(one, name) for one in found), strict=True))

@@ -268,9 +268,7 @@ def _masks(kernels: Kernels, setting: Setting, step: Tensor, rows: int) -> list[
     """Returns what hidden layers `[J, units + 1, rows]` are multiplied by; the constant unit always stays."""
     masks, first, problems = [], 0, setting.contexts.shape[1]
     sizes = [kernel.shape[2] - 1 for kernel in kernels[:-1]]
-    drawn = steps.uniforms_at(
-        setting.dropout_key, tf.reshape(step, [1]), steps.places(setting.rows, rows * sum(sizes))
-    )
+    drawn = steps.uniforms_at(setting.dropout_key, tf.reshape(step, [1]), steps.places(setting.rows, rows * sum(sizes)))
     drawn = tf.reshape(drawn, [rows * sum(sizes), problems])
     rate = setting.dropout[:, tf.newaxis, tf.newaxis]
     for size in sizes:

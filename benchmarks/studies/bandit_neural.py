@@ -127,9 +127,7 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
     return row
 
 
-def make_run(
-    setting: str, agent: str, updates: int, values: Sequence[float], seeds: Sequence[int], stage: str
-) -> Any:
+def make_run(setting: str, agent: str, updates: int, values: Sequence[float], seeds: Sequence[int], stage: str) -> Any:
     """Returns one run."""
     from trainers.sweeps import sweep
 
@@ -182,7 +180,13 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_neural"))
+    parser.add_argument("--show", type=pathlib.Path, help="a table of an earlier call to print, instead of running")
     args = parser.parse_args()
+    if args.show:
+        import pandas as pd
+
+        print(summary(pd.read_csv(args.show)))
+        return
     from trainers.sweeps import sweep
 
     with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
@@ -205,17 +209,24 @@ def main() -> None:
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Returns regret as a share of uniform play's, by setting and agent, with intervals and what was chosen."""
+    """Returns a table in Markdown for each family: regret in percent of uniform play's, and what was chosen."""
     from benchmarks import stats
 
     lines = []
-    for setting in dict.fromkeys(table.setting):
-        rows = table[table.setting == setting]
-        seeds = stats.by_seed(rows, "share")
-        for agent in (name for name in AGENTS if name in seeds):
-            own = rows[rows.agent == agent].iloc[0]
-            chosen = f"{own.value:<6g} {own.updates:<3}"
-            lines.append(f"{setting:<18} {agent:<20} {chosen} {stats.mean_interval(seeds[agent])}")
+    for family in (name for name in FAMILIES if name in set(table.family)):
+        settings = [name for name in SETTINGS if name in set(table[table.family == family].setting)]
+        lines += ["", f"| {family} | {' | '.join(settings)} |", f"|---|{'---|' * len(settings)}"]
+        for agent in AGENTS:
+            cells = []
+            for setting in settings:
+                rows = table[(table.setting == setting) & (table.agent == agent)]
+                if rows.empty:
+                    cells.append("–")
+                    continue
+                found, own = stats.mean_interval(100.0 * rows.share.to_numpy()), rows.iloc[0]
+                chosen = f"{own.value:g}; {own.updates}" if GRIDS[agent][0] else f"{own.updates}"
+                cells.append(f"{found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}] ({chosen})")
+            lines.append(f"| {agent} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

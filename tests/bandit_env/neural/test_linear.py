@@ -32,7 +32,9 @@ def test_a_draw_is_the_mean_plus_the_root_of_the_covariance():
     rng = np.random.default_rng(1)
     root, target = rng.normal(size=[1, 2, 3, 3]), rng.normal(size=[1, 2, 3])
     features, normals = rng.normal(size=[1, 4, 3]), rng.normal(size=[1, 6]).astype(np.float32)
-    found = linear.draw(linear.Line(tf.constant(root), tf.constant(target)), tf.constant(features), tf.constant(normals))
+    found = linear.draw(
+        linear.Line(tf.constant(root), tf.constant(target)), tf.constant(features), tf.constant(normals)
+    )
     z = normals.reshape(2, 3)
     for h in range(2):
         theta = root[0, h] @ root[0, h].T @ target[0, h] + root[0, h] @ z[h]

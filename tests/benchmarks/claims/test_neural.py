@@ -58,7 +58,11 @@ def make_scores(folder, joint, marginal, agents=22, seeds=20):
     regret, other = np.linspace(1.0, 2.0, agents), chance.permuted(np.linspace(1.0, 2.0, agents))
     for agent in range(agents):
         for seed in range(seeds):
-            row = {"agent": f"agent {agent:02d}", "seed": seed, "regret": regret[agent] + 0.1 * chance.standard_normal()}
+            row = {
+                "agent": f"agent {agent:02d}",
+                "seed": seed,
+                "regret": regret[agent] + 0.1 * chance.standard_normal(),
+            }
             for name, share in (("kl_joint", joint), ("kl_marginal", marginal)):
                 mean = share * regret[agent] + (1.0 - abs(share)) * other[agent]
                 row[name] = mean + 0.1 * chance.standard_normal()
