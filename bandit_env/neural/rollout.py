@@ -193,7 +193,6 @@ def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner) -> simul
     """Returns what a graph is compiled for, beside shapes."""
     bootstrap = agent.bootstrap
     distribution = None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items())))
-    updates, every = learner.pace
     return simulation.Plan(
         kind=str(Kind(agent.kind)),
         noise=problems.noise,
@@ -201,8 +200,7 @@ def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner) -> simul
         bootstrap=distribution,
         prior=bool(np.any(agent.prior_scale)),
         batch=learner.batch_size,
-        updates=updates,
-        every=every,
+        every=learner.pace[1],
         refit=learner.refit_every,
     )
 
@@ -236,6 +234,7 @@ def make_setting(agent: Agent, problems: NeuralProblems, learner: Learner, seed:
         dropout=each(agent.dropout),
         line_noise=each(agent.noise),
         rate=tf.constant(learner.learning_rate, tf.float32),
+        updates=tf.constant(learner.pace[0]),
         seed=tf.constant(seed, tf.int64),
         policy_key=key(draws.Purpose.BANDIT_POLICY),
         reward_key=key(draws.Purpose.BANDIT_REWARD),

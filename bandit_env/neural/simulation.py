@@ -26,7 +26,6 @@ class Plan(NamedTuple):
     bootstrap: Any  # the class and the arguments of a distribution, or None
     prior: bool
     batch: int
-    updates: int
     every: int
     refit: int
 
@@ -44,6 +43,7 @@ class Setting(NamedTuple):
     dropout: Tensor  # [J]
     line_noise: Tensor  # [J]
     rate: Tensor
+    updates: Tensor  # how many are made at a time
     seed: Tensor
     policy_key: Tensor
     reward_key: Tensor
@@ -196,9 +196,7 @@ def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
         place = tf.minimum(tf.cast(tf.transpose(uniform) * tf.cast(filled, tf.float32), tf.int32), filled - 1)
         return done + 1, update(plan, state, setting, place)
 
-    if plan.updates == 1:
-        return body(tf.constant(0), state)[1]
-    return tf.while_loop(lambda done, _: done < plan.updates, body, (tf.constant(0), state))[1]
+    return tf.while_loop(lambda done, _: done < setting.updates, body, (tf.constant(0), state))[1]
 
 
 def update(plan: Plan, state: State, setting: Setting, place: Tensor) -> State:

@@ -1,6 +1,6 @@
 """Time of a decision of neural bandit agents: the compiled rollout, and the TF-Agents driver with a replay buffer.
 
-Usage: `python -m benchmarks.speed.bandit_neural`. Both run an ensemble of ten MLPs (32, 32) with priors and bootstrap on
+Usage: `python -m benchmarks.speed.bandit_neural`. Both run an ensemble of ten MLPs (32, 32) with prior and bootstrap on
 the wheel, one update of 32 decisions after each. The driver has one problem, which is what an agent of TF-Agents has;
 the rollout has 20 side by side, and one. Times are of the processor, so that other work on the machine counts little,
 and leave out tracing and compilation. Then the cost of a decision for each agent of `bandit_neural`.

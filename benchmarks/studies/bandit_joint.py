@@ -98,12 +98,56 @@ def collect(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
+    """Draws regret against joint and against marginal KL, a point for each agent with standard errors over seeds."""
+    from matplotlib.figure import Figure
+
+    from benchmarks.claims import neural
+
+    found = neural.rank_correlations(table)
+    groups = table.groupby(["members", "scale", "bootstrap"])[["regret", "kl_joint", "kl_marginal"]]
+    means, errors = groups.mean(), groups.sem().fillna(0.0)
+    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    colors = dict(
+        zip(sorted({key[0] for key in means.index}), ("#888888", "#e69f00", "#0072b2", "#009e73"), strict=False)
+    )
+    for axes, (score, name) in zip(
+        figure.subplots(1, 2, sharey=True), (("kl_joint", "joint KL"), ("kl_marginal", "marginal KL")), strict=True
+    ):
+        for key, mean in means.iterrows():
+            members, scale, bootstrap = key
+            error = errors.loc[key]
+            style = {"color": colors[members], "marker": "s" if bootstrap else "o", "ms": 5, "lw": 0.8}
+            axes.errorbar(mean[score], mean.regret, error.regret, error[score], **style)
+            axes.annotate(f" {scale:g}", (mean[score], mean.regret), fontsize=7, color=colors[members])
+        rank = found[score]
+        axes.set(
+            xlabel=f"{name}, nats", title=f"rank correlation {rank.estimate:.2f} [{rank.low:.2f}, {rank.high:.2f}]"
+        )
+        axes.title.set_fontsize(10)
+        axes.grid(alpha=0.3)
+    first = figure.axes[0]
+    first.set(ylabel=f"regret after {HORIZON:,} decisions")
+    for members, color in colors.items():
+        first.plot([], [], "o", color=color, label=f"M = {members}")
+    first.plot([], [], "s", color="black", label="bootstrap")
+    first.legend(fontsize=7, title="numbers: prior scale", title_fontsize=7)
+    with files.atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+
+
 def main() -> None:
     """Computes what is missing, and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_joint"))
+    parser.add_argument("--show", type=pathlib.Path, help="a table of an earlier call to draw, instead of running")
     args = parser.parse_args()
+    if args.show:
+        import pandas as pd
+
+        plot(pd.read_csv(args.show), args.show.with_suffix(".png"))
+        return
     from trainers.sweeps import sweep
 
     runs = make_runs()
@@ -112,9 +156,7 @@ def main() -> None:
         rows = [my_sweep.store.rows[one.hash] for one in runs if one.hash in my_sweep.store.rows]
     with files.atomic_path(args.output / "neural_joint.csv") as temporary:
         collect(rows).to_csv(temporary, index=False, float_format="%.6g")
-    from benchmarks.claims import neural
-
-    print(neural.rank_correlations(collect(rows)))
+    plot(collect(rows), args.output / "neural_joint.png")
 
 
 if __name__ == "__main__":
