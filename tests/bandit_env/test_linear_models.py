@@ -180,8 +180,7 @@ def test_five_hundred_features_and_any_size_of_batch_take_one_graph():
 @pytest.mark.parametrize(
     "options",
     [
-        {"estimated": "arm"},
-        {"members": 2},
+        pytest.param({"members": 2}, marks=pytest.mark.slow),
         {"dim": 20},  # with a root that is kept
         {"models": 3, "estimated": "mean", "members": 2},
     ],

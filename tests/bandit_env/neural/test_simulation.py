@@ -54,11 +54,11 @@ class Eager:
 
 
 @needs("tf_agents")
-@pytest.mark.parametrize("make", [make_wheel, make_arms])
+@pytest.mark.parametrize("make", [make_wheel, pytest.param(make_arms, marks=pytest.mark.slow)])
 def test_the_agent_of_tf_agents_makes_the_same_choices_from_the_same_weights(make):
     made = make()
     game = Eager(AGENT, made)
-    game.run(12)
+    game.run(8)
     frozen = rollout.make_plan(AGENT, made, rollout.Learner((6, 5), 1e-2, 8, updates_per_decision=1 / 1000))
     game.plan, count = frozen, len(made.seeds)
     first, ensembles = game.time, [game.ensemble(problem) for problem in range(count)]
@@ -93,7 +93,7 @@ def per_arm(contexts, count):
     return (env.time_step_spec(), env.action_spec()), shown
 
 
-@pytest.mark.parametrize("make", [make_wheel, make_arms])
+@pytest.mark.parametrize("make", [pytest.param(make_wheel, marks=pytest.mark.slow), make_arms])
 def test_updates_are_those_that_keras_makes(make):
     """Real rewards and binary ones, an output per arm and features per arm: priors, bootstrap weights, Adam."""
     made = make(2)
@@ -137,7 +137,7 @@ def test_dropout_that_drops_nothing_is_greedy():
     made = make_wheel()
     games = [Eager(rollout.Agent(**options), made) for options in ({}, {"kind": "dropout", "dropout": 0.0})]
     for game in games:
-        game.run(10)
+        game.run(5)
     np.testing.assert_array_equal(*(game.actions for game in games))
 
 
@@ -162,5 +162,5 @@ def test_a_problem_runs_alike_alone():
     made = make_wheel()
     together, alone = Eager(AGENT, made), Eager(AGENT, made.rows([2]))
     for game in (together, alone):
-        game.run(12)
+        game.run(5)
     np.testing.assert_array_equal(np.array(together.actions)[:, 2:], alone.actions)
