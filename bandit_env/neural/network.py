@@ -55,7 +55,8 @@ def values_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None
 def layers_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Returns the hidden layers of all members at x `[J, rows, in]`, each `[J * M, units + 1, rows]`."""
     problems, members = kernels[0].shape[:2]
-    rows, below = tf.linalg.matrix_transpose(x), []
+    rows = tf.linalg.matrix_transpose(x)
+    below: list[Tensor] = []
     for place, kernel in enumerate(kernels[:-1]):
         if place == 0:  # One product for all members of a problem.
             flat = tf.matmul(tf.reshape(kernel, [problems, members * kernel.shape[2], kernel.shape[3]]), rows)

@@ -51,10 +51,6 @@ class NeuralProblems:
         """Whether rewards are 0 or 1, so that networks learn logits of them."""
         return self.noise is Noise.BINARY
 
-    def uniform_regret(self) -> Array:
-        """Returns the mean regret of a decision made by chance, `[J]`."""
-        return (self.means.max(2) - self.means.mean(2)).mean(1)
-
     def rows(self, places: Sequence[int]) -> NeuralProblems:
         """Returns some of the problems, in any order, also repeatedly."""
         index = np.asarray(places)
@@ -103,7 +99,7 @@ def make_wheel(seeds: Sequence[int], horizon: int, delta: float = 0.9, unit: flo
     radius, angle = np.sqrt(uniforms[..., 0]), 2.0 * np.pi * uniforms[..., 1]
     x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).astype(np.float32)
     means = np.broadcast_to(np.array([1.2, 1.0, 1.0, 1.0, 1.0], np.float32), [len(seeds), horizon, 5]).copy()
-    quadrant = 1 + 2 * (x[..., 0] < 0) + (x[..., 1] < 0)
+    quadrant = 1 + 2 * (x[..., 0] < 0).astype(np.int64) + (x[..., 1] < 0)
     np.put_along_axis(
         means, quadrant[..., None], np.where(radius > delta, 50.0, 1.0).astype(np.float32)[..., None], axis=2
     )

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import enum
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ import tensorflow as tf
 
 from bandit_env.neural import network, simulation
 from bandit_env.neural.problems import NeuralProblems
+from bandit_env.neural.simulation import Kind as Kind
 from bandit_env.problems import check_sizes
 from tf_ensembles import draws, machine
 from tf_ensembles.base import Array
@@ -31,15 +30,6 @@ from tf_ensembles.bootstrap import Bootstrap
 
 BLOCK = 500  # steps per call of the graph at most
 EXAMPLES = 256  # contexts that priors are normalized on
-
-
-class Kind(enum.StrEnum):
-    """What chooses."""
-
-    ENSEMBLE = "ensemble"  # one of M networks, drawn for each decision; greedy for M = 1
-    DROPOUT = "dropout"  # one network, whose units are left out at random
-    LINEAR = "linear"  # Bayesian linear regression on the features
-    LAST_LAYER = "last-layer"  # the same on the last hidden layer of a network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,28 +131,35 @@ def run(
     workers = min(num_workers or machine.usable_cores(), count)
     parts = np.array_split(np.arange(count), workers)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        has_prior = bool(np.any(agent.prior_scale))
         found = list(
-            pool.map(lambda part: _run(_of(agent, part, count), problems.rows(part), horizon, learner, seed), parts)
+            pool.map(
+                lambda part: _run(_of(agent, part, count), problems.rows(part), horizon, learner, seed, has_prior),
+                parts,
+            )
         )
-    joined = [np.concatenate([getattr(one, name) for one in found], axis=1) for name in ("regret", "action", "reward")]
-    layers = [
-        tuple(np.concatenate(layer) for layer in zip(*(getattr(one, name) for one in found), strict=True))
-        for name in ("kernels", "prior_kernels")
-    ]
-    return Result(*joined, *layers)
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(one, name) for one in found], axis=1)
+
+    def layers(name: str) -> tuple[Array, ...]:
+        return tuple(np.concatenate(layer) for layer in zip(*(getattr(one, name) for one in found), strict=True))
+
+    return Result(joined("regret"), joined("action"), joined("reward"), layers("kernels"), layers("prior_kernels"))
 
 
 def _of(agent: Agent, part: Array, count: int) -> Agent:
     """Returns the agent of some of the problems."""
-    names = ("prior_scale", "epsilon", "dropout", "noise")
-    return dataclasses.replace(
-        agent, **{name: np.broadcast_to(np.asarray(getattr(agent, name), np.float32), [count])[part] for name in names}
-    )
+    own: dict[str, Any] = {
+        name: np.broadcast_to(np.asarray(getattr(agent, name), np.float32), [count])[part]
+        for name in ("prior_scale", "epsilon", "dropout", "noise")
+    }
+    return dataclasses.replace(agent, **own)
 
 
-def _run(agent: Agent, problems: NeuralProblems, horizon: int, learner: Learner, seed: int) -> Result:
-    plan = make_plan(agent, problems, learner)
-    setting = make_setting(agent, problems, learner, seed)
+def _run(agent: Agent, problems: NeuralProblems, horizon: int, learner: Learner, seed: int, has_prior: bool) -> Result:
+    plan = make_plan(agent, problems, learner, has_prior)
+    setting = make_setting(agent, problems, learner, seed, has_prior)
     state = simulation.initial_state(plan, setting, _start(agent, problems, learner), learner.capacity or horizon)
     kept = []
     for first in range(0, horizon, BLOCK):
@@ -189,30 +186,32 @@ def _start(agent: Agent, problems: NeuralProblems, learner: Learner) -> tuple[Ar
     return network.init(_network(problems, learner), problems.seeds, agent.num_members)
 
 
-def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner) -> simulation.Plan:
+def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner, has_prior: bool) -> simulation.Plan:
     """Returns what a graph is compiled for, beside shapes."""
     bootstrap = agent.bootstrap
     distribution = None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items())))
     return simulation.Plan(
-        kind=str(Kind(agent.kind)),
+        kind=Kind(agent.kind),
         noise=problems.noise,
         heads=problems.heads,
         bootstrap=distribution,
-        prior=bool(np.any(agent.prior_scale)),
+        prior=has_prior,
         batch=learner.batch_size,
         every=learner.pace[1],
         refit=learner.refit_every,
     )
 
 
-def make_setting(agent: Agent, problems: NeuralProblems, learner: Learner, seed: int) -> simulation.Setting:
+def make_setting(
+    agent: Agent, problems: NeuralProblems, learner: Learner, seed: int, has_prior: bool
+) -> simulation.Setting:
     """Returns what a graph reads in each step."""
     count = len(problems.seeds)
     ones = np.ones([*problems.contexts.shape[:3], 1], np.float32)
     contexts = np.concatenate([problems.contexts, ones], axis=-1)
     scale = np.broadcast_to(np.asarray(agent.prior_scale, np.float32), [count])
     prior: tuple[Array, ...] = ()
-    if scale.any():
+    if has_prior:
         drawn = network.init(_network(problems, learner), problems.seeds, agent.num_members, prior=True)
         examples = contexts[:, :EXAMPLES].reshape(count, -1, contexts.shape[-1])
         prior = network.normalized(drawn, examples, scale)
@@ -248,8 +247,3 @@ def uniform_play(problems: NeuralProblems, horizon: int) -> Array:
     """Returns the expected cumulative regret of choosing by chance, `[J]`."""
     gaps = problems.means.max(2) - problems.means.mean(2)
     return gaps[:, np.arange(horizon) % gaps.shape[1]].sum(1)
-
-
-def marks(horizon: int, count: int = 20) -> Sequence[int]:
-    """Returns about `count` numbers of steps, evenly spread up to the horizon."""
-    return sorted({max(1, round(mark)) for mark in np.linspace(0, horizon, count + 1)[1:]})

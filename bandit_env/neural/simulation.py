@@ -6,6 +6,7 @@ number of features and a constant. What is kept for all steps has the steps firs
 
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,10 +18,19 @@ from bandit_env.neural.problems import Noise
 from tf_ensembles.linear.inputs import Tensor
 
 
+class Kind(enum.StrEnum):
+    """What chooses."""
+
+    ENSEMBLE = "ensemble"  # one of M networks, drawn for each decision; greedy for M = 1
+    DROPOUT = "dropout"  # one network, whose units are left out at random
+    LINEAR = "linear"  # Bayesian linear regression on the features
+    LAST_LAYER = "last-layer"  # the same on the last hidden layer of a network
+
+
 class Plan(NamedTuple):
     """What a graph is compiled for, beside shapes."""
 
-    kind: str
+    kind: Kind
     noise: Noise
     heads: int
     bootstrap: Any  # the class and the arguments of a distribution, or None
@@ -86,7 +96,7 @@ def initial_state(plan: Plan, setting: Setting, kernels: Any, capacity: int) -> 
         tf.zeros([capacity], tf.int64),
     )
     line: Any = ()
-    if plan.kind in ("linear", "last-layer"):
+    if plan.kind in (Kind.LINEAR, Kind.LAST_LAYER):
         line = linear.initial(problems, plan.heads, kernels[-1].shape[3] if kernels else size)
     return State(kernels, (zeros, zeros), tf.constant(0), ring, line)
 
@@ -123,13 +133,13 @@ def take_step(plan: Plan, state: State, setting: Setting, step: Tensor) -> tuple
 
 def choose(plan: Plan, state: State, setting: Setting, x: Tensor, step: Tensor) -> Tensor:
     """Returns the arm that a drawn member, mask or linear model likes best, `[J]`; x is `[J, A, in]`."""
-    if plan.kind == "ensemble":
+    if plan.kind is Kind.ENSEMBLE:
         members = state.kernels[0].shape[1]
         member = thompson.pick_members(steps.uniform(setting.policy_key, step, setting.rows, 1)[0], members)
         value = network.values_of(network.pick(state.kernels, member), x)
         if plan.prior:
             value += network.values_of(network.pick(setting.prior, member), x)
-    elif plan.kind == "dropout":
+    elif plan.kind is Kind.DROPOUT:
         masks = _masks(state.kernels, setting, -1 - step, 1)
         value = network.values_of(_single(state.kernels), x, masks)
     else:
@@ -175,13 +185,13 @@ def _remember(
 
 
 def _learn(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
-    if plan.kind != "linear":
+    if plan.kind is not Kind.LINEAR:
         if plan.every == 1:
             state = _updated(plan, state, setting, step)
         else:
             due = tf.equal((step + 1) % plan.every, 0)
             state = tf.cond(due, lambda: _updated(plan, state, setting, step), lambda: state)
-    if plan.kind == "last-layer":
+    if plan.kind is Kind.LAST_LAYER:
         due = tf.equal((step + 1) % plan.refit, 0)
         line = tf.cond(due, lambda: _refitted(plan, state, setting, step), lambda: state.line)
         state = state._replace(line=line)
@@ -220,7 +230,7 @@ def update(plan: Plan, state: State, setting: Setting, place: Tensor) -> State:
         if noise is not None:
             offset -= tf.transpose(tf.reshape(noise, shape), [0, 2, 1])
     masks = None
-    if plan.kind == "dropout":
+    if plan.kind is Kind.DROPOUT:
         masks = _masks(state.kernels, setting, tf.cast(state.updates, tf.int64), plan.batch)
     gradients = network.gradients_of(
         state.kernels,
@@ -253,7 +263,7 @@ def _refitted(plan: Plan, state: State, setting: Setting, step: Tensor) -> Any:
 
 def _features(plan: Plan, state: State, x: Tensor) -> Tensor:
     """Returns what a linear model reads, `[J, rows, D]`: x itself, or the last hidden layer at it."""
-    if plan.kind == "linear":
+    if plan.kind is Kind.LINEAR:
         return x
     return tf.linalg.matrix_transpose(network.hidden_of(_single(state.kernels), x))
 

@@ -106,20 +106,17 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
 
     found = neural.rank_correlations(table)
     groups = table.groupby(["members", "scale", "bootstrap"])[["regret", "kl_joint", "kl_marginal"]]
-    means, errors = groups.mean(), groups.sem().fillna(0.0)
+    means, errors = groups.mean().reset_index(), groups.sem().fillna(0.0).reset_index()
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
-    colors = dict(
-        zip(sorted({key[0] for key in means.index}), ("#888888", "#e69f00", "#0072b2", "#009e73"), strict=False)
-    )
+    colors = dict(zip(sorted(set(means.members)), ("#888888", "#e69f00", "#0072b2", "#009e73"), strict=False))
     for axes, (score, name) in zip(
         figure.subplots(1, 2, sharey=True), (("kl_joint", "joint KL"), ("kl_marginal", "marginal KL")), strict=True
     ):
-        for key, mean in means.iterrows():
-            members, scale, bootstrap = key
-            error = errors.loc[key]
+        for mean, error in zip(means.to_dict("records"), errors.to_dict("records"), strict=True):
+            members, scale, bootstrap = (mean[name] for name in ("members", "scale", "bootstrap"))
             style = {"color": colors[members], "marker": "s" if bootstrap else "o", "ms": 5, "lw": 0.8}
-            axes.errorbar(mean[score], mean.regret, error.regret, error[score], **style)
-            axes.annotate(f" {scale:g}", (mean[score], mean.regret), fontsize=7, color=colors[members])
+            axes.errorbar(mean[score], mean["regret"], error["regret"], error[score], **style)
+            axes.annotate(f" {scale:g}", (mean[score], mean["regret"]), fontsize=7, color=colors[members])
         rank = found[score]
         axes.set(
             xlabel=f"{name}, nats", title=f"rank correlation {rank.estimate:.2f} [{rank.low:.2f}, {rank.high:.2f}]"

@@ -131,7 +131,7 @@ def make_run(setting: str, agent: str, updates: int, values: Sequence[float], se
     """Returns one run."""
     from trainers.sweeps import sweep
 
-    config = {"setting": setting, "agent": agent, "values": list(values), "seeds": list(seeds)}
+    config: dict[str, Any] = {"setting": setting, "agent": agent, "values": list(values), "seeds": list(seeds)}
     config |= {"members": MEMBERS, "updates": updates}
     where = setting.replace(", ", "-").replace(" = ", "").replace("ρ", "t").replace("δ", "d")
     chosen = f"u{updates}-" + "-".join(f"{value:g}" for value in values)

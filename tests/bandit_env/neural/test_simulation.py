@@ -31,8 +31,9 @@ class Eager:
 
     def __init__(self, agent, made, learner=LEARNER, seed=5, capacity=20):
         self.agent, self.made, self.learner, self.seed = agent, made, learner, seed
-        self.plan = rollout.make_plan(agent, made, learner)
-        self.setting = rollout.make_setting(agent, made, learner, seed)
+        has_prior = agent.prior_scale > 0
+        self.plan = rollout.make_plan(agent, made, learner, has_prior)
+        self.setting = rollout.make_setting(agent, made, learner, seed, has_prior)
         start = rollout._start(agent, made, learner)
         self.state = simulation.initial_state(self.plan, self.setting, start, capacity)
         self.time, self.actions = 0, []
@@ -59,8 +60,7 @@ def test_the_agent_of_tf_agents_makes_the_same_choices_from_the_same_weights(mak
     made = make()
     game = Eager(AGENT, made)
     game.run(8)
-    frozen = rollout.make_plan(AGENT, made, rollout.Learner((6, 5), 1e-2, 8, updates_per_decision=1 / 1000))
-    game.plan, count = frozen, len(made.seeds)
+    game.plan, count = game.plan._replace(every=1000), len(made.seeds)  # Nothing more is learned.
     first, ensembles = game.time, [game.ensemble(problem) for problem in range(count)]
     game.run(10)
     contexts = made.contexts[:, np.arange(first, first + 10) % made.contexts.shape[1]]
