@@ -180,12 +180,12 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_neural"))
-    parser.add_argument("--show", type=pathlib.Path, help="a table of an earlier call to print, instead of running")
+    parser.add_argument(
+        "--join", type=pathlib.Path, nargs="*", help="folders of earlier calls to join, without running"
+    )
     args = parser.parse_args()
-    if args.show:
-        import pandas as pd
-
-        print(summary(pd.read_csv(args.show)))
+    if args.join:
+        write(joined(args.join), args.output)
         return
     from trainers.sweeps import sweep
 
@@ -202,8 +202,23 @@ def main() -> None:
             reported = report_runs(setting, found(tuning))
             my_sweep.execute(reported)
             rows += found(reported)
+    write(rows, args.output)
+
+
+def joined(folders: Sequence[pathlib.Path]) -> list[dict[str, Any]]:
+    """Returns the rows of reported runs that several folders hold, each once."""
+    from trainers.sweeps import store
+
+    rows = [row for folder in folders for row in store.read_results(folder) if row.get("seeds") == list(SEEDS)]
+    return list({row["hash"]: row for row in rows}.values())
+
+
+def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
+    """Writes the table of reported runs, and prints it."""
     table = collect(rows)
-    with files.atomic_path(args.output / "neural.csv") as temporary:
+    order = {name: place for place, name in enumerate((*SETTINGS, *AGENTS))}
+    table = table.sort_values(["setting", "agent"], key=lambda names: names.map(order), kind="stable")
+    with files.atomic_path(folder / "neural.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.5g")
     print(summary(table))
 
