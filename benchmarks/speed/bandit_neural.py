@@ -32,8 +32,12 @@ def make_rollout(problems: int, name: str = "ensemble-bp", updates: int = 1) -> 
     return lambda steps: rollout.run(agent, made, steps, learner, num_workers=1)
 
 
-def make_driver() -> Callable[[int], Any]:
-    """Returns a function that makes some steps of a TF-Agents driver on TF-Agents' wheel, with the same networks."""
+def make_driver(heads: int = 5) -> Callable[[int], Any]:
+    """Returns a function that makes some steps of a TF-Agents driver on TF-Agents' wheel, with the same networks.
+
+    Networks with an output for each arm, of which the arm picks one, run member by member in Keras. With one head they
+    are plain stacks of dense layers, which an ensemble runs together.
+    """
     import keras
 
     import tf_ensembles as tfe
@@ -46,7 +50,7 @@ def make_driver() -> Callable[[int], Any]:
     features = observations.num_features(specs[0].observation, 5)
 
     def build() -> keras.Model:
-        return export.build_member(features, rollout.Learner().hidden_sizes, 5)
+        return export.build_member(features, rollout.Learner().hidden_sizes, heads)
 
     ensemble = tfe.Ensemble(build, MEMBERS, tfe.PriorFunction(build, SCALE), tfe.Bernoulli(0.5))
     ensemble.compile(keras.optimizers.Adam(3e-3), keras.losses.MeanSquaredError(), jit_compile=False)
@@ -71,6 +75,7 @@ def measure(steps: int, repeats: int) -> dict[str, float]:
 
     paths: dict[str, tuple[Callable[[int], Any], int, int]] = {
         "driver": (make_driver(), 1, max(20, steps // 10)),
+        "driver, one head": (make_driver(1), 1, max(20, steps // 10)),
         "rollout of 1": (make_rollout(1), 1, steps),
         "rollout of 20": (make_rollout(20), 20, steps),
     }
@@ -80,7 +85,8 @@ def measure(steps: int, repeats: int) -> dict[str, float]:
             times[name].append(1000.0 * seconds_per_step(run, number, time.process_time) / problems)
     result = {f"{name}, ms": float(np.median(values)) for name, values in times.items()}
     for name in ("rollout of 1", "rollout of 20"):
-        result[f"driver / {name}"] = float(np.median(np.array(times["driver"]) / np.array(times[name])))
+        for path in ("driver", "driver, one head"):
+            result[f"{path} / {name}"] = float(np.median(np.array(times[path]) / np.array(times[name])))
     for name in bandit_neural.AGENTS:
         run = make_rollout(20, name)
         result[f"{name}, ms"] = 1000.0 * seconds_per_step(run, steps, time.process_time) / 20

@@ -139,11 +139,11 @@ def make_run(setting: str, agent: str, updates: int, values: Sequence[float], se
     return sweep.make_run(name, KIND, config, group=f"{setting}-{agent}", cost=float(updates))
 
 
-def tuning_runs(setting: str) -> list[Any]:
+def tuning_runs(setting: str, agents: Sequence[str] = AGENTS) -> list[Any]:
     """Returns the runs of the grids, on the seeds to choose by; LinTS on raw features has nothing to train."""
     return [
         make_run(setting, agent, updates, values_of(agent, setting), TUNING_SEEDS, "tune")
-        for agent in AGENTS
+        for agent in agents
         for updates in (UPDATES[:1] if agent == "LinTS" else UPDATES)
     ]
 
@@ -178,6 +178,7 @@ def main() -> None:
     """Computes what is missing, writes the table and prints it with intervals."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--agents", nargs="*", choices=AGENTS, default=list(AGENTS))
     parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_neural"))
     parser.add_argument(
@@ -197,7 +198,7 @@ def main() -> None:
 
         rows = []
         for setting in args.settings:  # One after the other, so that what is done is complete.
-            tuning = tuning_runs(setting)
+            tuning = tuning_runs(setting, args.agents)
             my_sweep.execute(tuning)
             reported = report_runs(setting, found(tuning))
             my_sweep.execute(reported)
