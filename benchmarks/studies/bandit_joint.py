@@ -138,22 +138,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_joint"))
-    parser.add_argument("--show", type=pathlib.Path, help="a table of an earlier call to draw, instead of running")
+    parser.add_argument("--members", type=int, nargs="*", help="sizes of the agents to run (default: all)")
+    parser.add_argument(
+        "--join", type=pathlib.Path, nargs="*", help="folders of earlier calls to join, without running"
+    )
     args = parser.parse_args()
-    if args.show:
-        import pandas as pd
+    if args.join:
+        from trainers.sweeps import store
 
-        plot(pd.read_csv(args.show), args.show.with_suffix(".png"))
+        found = {row["hash"]: row for folder in args.join for row in store.read_results(folder)}
+        write([found[one.hash] for one in make_runs() if one.hash in found], args.output)
         return
     from trainers.sweeps import sweep
 
-    runs = make_runs()
+    runs = [one for one in make_runs() if args.members is None or one.config["members"] in args.members]
     with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
         my_sweep.execute(runs)
         rows = [my_sweep.store.rows[one.hash] for one in runs if one.hash in my_sweep.store.rows]
-    with files.atomic_path(args.output / "neural_joint.csv") as temporary:
-        collect(rows).to_csv(temporary, index=False, float_format="%.6g")
-    plot(collect(rows), args.output / "neural_joint.png")
+    write(rows, args.output)
+
+
+def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
+    """Writes the table and draws it, where there are agents enough to compare."""
+    table = collect(rows)
+    with files.atomic_path(folder / "neural_joint.csv") as temporary:
+        table.to_csv(temporary, index=False, float_format="%.6g")
+    if table.agent.nunique() >= 5:
+        plot(table, folder / "neural_joint.png")
 
 
 if __name__ == "__main__":
