@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bandit_env import steps, thompson
 from bandit_env.thompson import Loss, Spread
+from bandit_env.window import Window
 from tf_ensembles import draws
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
@@ -63,6 +64,7 @@ class LinearModels(tf.Module):
         all data.
       in_units: whether the scale of the prior is in standard deviations of all rewards so far, which needs estimates.
       discount: what of older data is kept at each call of `learn`, 1 for all.
+      window: rewards of each problem that are kept, the latest; None for all.
       seed: of the members' anchors and their perturbations of rewards.
       first: the number of the first problem.
     """
@@ -76,10 +78,12 @@ class LinearModels(tf.Module):
         discount: float = 1.0,
         seed: int = 0,
         first: int = 0,
+        window: int | None = None,
     ) -> None:
         super().__init__(name="linear_models")
+        self.window = None if window is None else Window(window * sizes.num_problems, sizes.dim)
         self.sizes, self._loss, self._discount, self._first = sizes, loss, discount, first
-        self.estimated = estimated
+        self.estimated, self._forgets = estimated, discount < 1.0 or window is not None
         self._per_model = sizes.num_actions if estimated in ("arm", "mean") and sizes.num_models == 1 else 1
         self._num_cells = sizes.num_models * self._per_model
         total, dim, members = sizes.num_problems * self._num_cells, sizes.dim, sizes.num_members
@@ -117,7 +121,9 @@ class LinearModels(tf.Module):
     # Learning.
 
     def learn(self, rows: Rewards) -> None:
-        """Adds rewards to the sums."""
+        """Adds rewards to the sums, and takes out those that leave the window."""
+        if self.window is not None:
+            rows = self.window.exchange(rows)
         noise = tf.zeros([1, 1], DTYPE)
         if self.perturbation is not None:  # Not compiled, so that a reward's is the same to the bit in any batch.
             drawn = steps.member_normals(self._noise_key, rows.id + self._first, self.sizes.num_members)
@@ -181,7 +187,7 @@ class LinearModels(tf.Module):
     def _update_root(self, rows: Rewards, weight: Tensor, cell: Tensor) -> None:
         number = tf.shape(rows.reward)[0]
         after = self._rows.read_value() + tf.cast(number, DTYPE)
-        anew = (after > max(MIN_ROWS, 2 * self.sizes.dim)) | (number > self.sizes.dim // 4) | (self._discount < 1.0)
+        anew = (after > max(MIN_ROWS, 2 * self.sizes.dim)) | (number > self.sizes.dim // 4) | self._forgets
         if self.estimated is not None:
             anew |= tf.reduce_sum(self.count) >= self._due
         model = cell // self._per_model

@@ -89,6 +89,10 @@ class Purpose(enum.Enum):
     BANDIT_POLICY = "a policy's choice of a member", 4 * _FAR
     BANDIT_ANCHOR = "anchors of a finite ensemble", 6 * _FAR
     BANDIT_TARGET = "a finite ensemble's perturbation of rewards", 7 * _FAR
+    NEURAL_CONTEXT = "contexts of a bandit that networks learn", 20 * _FAR
+    NEURAL_EXPLORE = "whether and where epsilon-greedy explores", 21 * _FAR
+    NEURAL_BATCH = "the decisions that an update reads", 22 * _FAR
+    NEURAL_DROPOUT = "the units that dropout leaves out", 23 * _FAR
     # Regression: draws of targets.
     VALUE_DRAW = "the members and the noise of draws row by row", 8 * _FAR
     JOINT_NOISE = "the noise of draws across a batch", 9 * _FAR

@@ -88,6 +88,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
             (information-directed sampling).
         ucb_width: of "ucb".
         discount: what of older data is kept at each call of `train` or `observe`; below 1 for rewards that drift.
+        window: of each problem, how many of the latest rewards count, in the order of their arrival; None for all.
         emit_propensity: whether `policy_info` carries the probability of the action taken, for off-policy evaluation.
             Exact for M members, for two actions and for disjoint models; else by 1,024 evenly spread points.
         observation_and_action_constraint_splitter: from an observation to features and a mask `[actions]` of what is
@@ -111,12 +112,17 @@ class EnsembleThompsonAgent(ThompsonAgent):
         choice: str = "thompson",
         ucb_width: float = 2.0,
         discount: float = 1.0,
+        window: int | None = None,
         emit_propensity: bool = False,
         observation_and_action_constraint_splitter: Any = None,
     ) -> None:
         problems.check_sizes(num_problems=num_problems, **({} if num_members is None else {"num_members": num_members}))
         if not 0.0 < discount <= 1.0:
             raise ValueError(f"Expected discount in (0, 1]. Received: {discount}")
+        if window is not None:
+            problems.check_sizes(window=window)
+            if discount < 1.0:
+                raise ValueError(f"Expected a discount or a window. Received: {discount} and {window}")
         num_actions = observations.check_action_spec(action_spec)
         splitter, spec = observation_and_action_constraint_splitter, time_step_spec.observation
         self.design = features.make_design(spec if splitter is None else splitter(spec)[0], num_actions, form)
@@ -139,7 +145,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
         self.agent_name, self.num_problems, self.num_members = agent_name, num_problems, num_members
         sizes = linear_models.Sizes(num_problems, num_actions, self.design.num_models, self.design.dim, num_members)
         self.models = linear_models.LinearModels(
-            sizes, loss, estimated, prior_scale is None, discount, seed, first_problem
+            sizes, loss, estimated, prior_scale is None, discount, seed, first_problem, window
         )
         options = policy_lib.Options(seed, first_problem, choice, ucb_width, emit_propensity, splitter)
         self._loss_of_agent = loss

@@ -35,9 +35,13 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
 
     def set_replica(self, replica: int) -> None:
         """As for any policy; agents of many problems have no replicas, because a row is a problem there."""
-        if self.models.sizes.num_problems > 1 and replica:
-            raise ValueError(f"Expected replicas of an agent with one problem. Received: {self.models.sizes}")
+        if replica:
+            self._check_replicas()
         super().set_replica(replica)
+
+    def _check_replicas(self) -> None:
+        if self.models.sizes.num_problems > 1:
+            raise ValueError(f"Expected replicas of an agent with one problem. Received: {self.models.sizes}")
 
     def _checked(self, observation: Any) -> Any:
         observation = super()._checked(observation)

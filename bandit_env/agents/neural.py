@@ -93,7 +93,7 @@ class NeuralThompsonAgent(ThompsonAgent):
         observation_and_action_constraint_splitter: from an observation to features and a mask, as in TF-Agents.
     """
 
-    compiles_training = True  # `train` runs Keras's own compiled step and must not be put into another function.
+    compiles_training = True  # Outside of other functions, `train` runs Keras's own compiled step.
 
     def __init__(
         self,
@@ -124,22 +124,33 @@ class NeuralThompsonAgent(ThompsonAgent):
         return trajectory
 
     def _train(self, experience: Any, weights: Any = None) -> Any:
-        loss = self.ensemble.train_on_batch(*self._batch(experience, weights), return_dict=True)["loss"]
-        self.train_step_counter.assign_add(1)
-        return tf_agent.LossInfo(tf.constant(loss, tf.float32), ())
+        batch = self._batch(experience, weights)
+        if tf.executing_eagerly():
+            loss = tf.constant(self.ensemble.train_on_batch(*batch, return_dict=True)["loss"], tf.float32)
+        else:
+            loss = tf.cast(self.ensemble.train_in_graph(*batch), tf.float32)
+        with tf.control_dependencies([loss]):
+            self.train_step_counter.assign_add(1)
+        return tf_agent.LossInfo(loss, ())
 
     def _loss(self, experience: Any, weights: Any = None, training: bool = False) -> Any:
+        if not tf.executing_eagerly():
+            raise ValueError("Expected loss to be called outside of tf.function. Received: a call within one")
         loss = self.ensemble.test_on_batch(*self._batch(experience, weights), return_dict=True)["loss"]
         return tf_agent.LossInfo(tf.constant(loss, tf.float32), ())
 
     def _batch(self, experience: Any, weights: Any) -> tuple[Any, Tensor, Any]:
         """Returns inputs with ids, targets and weights, of experience that has been checked."""
-        if not tf.executing_eagerly():
-            raise ValueError("Expected train to be called outside of tf.function: it runs Keras's own compiled step.")
         rows = experience_lib.from_training(experience, weights)
         rows = experience_lib.checked(rows, self.policy.num_features, self.policy.num_actions, 1)
-        if self._binary and bool(tf.reduce_any((rows.reward < 0.0) | (rows.reward > 1.0))):
-            raise ValueError(f"Expected rewards in [0, 1] for a binary loss. Received: {rows.reward.numpy()}")
+        if self._binary:
+            wrong = tf.reduce_any((rows.reward < 0.0) | (rows.reward > 1.0))
+            if tf.executing_eagerly() and bool(wrong):
+                raise ValueError(f"Expected rewards in [0, 1] for a binary loss. Received: {rows.reward.numpy()}")
+            said = ["Expected rewards in [0, 1] for a binary loss. Received:", rows.reward]
+            check = tf.debugging.Assert(~wrong, said)
+            with tf.control_dependencies([] if check is None else [check]):
+                rows = rows._replace(reward=tf.identity(rows.reward))
         target = tf.cast(rows.reward, tf.float32)[:, tf.newaxis]
         sample_weight = None if weights is None else tf.cast(rows.weight, tf.float32)
         return with_ids(rows.features, rows.id), target, sample_weight

@@ -93,7 +93,7 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         specs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), time_step_spec.observation
         )
-        signature = [specs, tf.TensorSpec([], tf.int64)]
+        signature = [specs, tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)]
         # One graph for all sizes of batches.
         self._decide_any = tf.function(self._decide, input_signature=signature, autograph=False)
         self._values_any = tf.function(self._arm_values, input_signature=signature[:1], autograph=False)
@@ -136,12 +136,25 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
             raise ValueError(f"Expected a replica in [0, {MAX_REPLICAS}). Received: {replica}")
         self.replica.assign(replica)
 
+    def action_as(self, time_step: Any, replica: Any) -> Any:
+        """Decides as `action` does, with ids and draws of a replica that is given here: a number, or one per row."""
+        numbers = tf.reshape(tf.cast(replica, tf.int64), [-1])
+        said = [f"Expected replicas in [0, {MAX_REPLICAS}). Received:", numbers]
+        check = tf.debugging.Assert(tf.reduce_all((numbers >= 0) & (numbers < MAX_REPLICAS)), said)
+        self._check_replicas()
+        with tf.control_dependencies([] if check is None else [check]):
+            action, info = self._act(time_step, None, tf.identity(numbers))
+        return policy_step.PolicyStep(action, (), info)
+
+    def _check_replicas(self) -> None:
+        """Raises where the policy cannot have replicas."""
+
     # Deciding.
 
-    def _decide(self, observation: Any, key: Tensor) -> tuple[Tensor, ThompsonInfo]:
+    def _decide(self, observation: Any, key: Tensor, replica: Tensor) -> tuple[Tensor, ThompsonInfo]:
         features, mask = self._read(observation)
         size = tf.shape(tf.nest.flatten(observation)[0])[0]
-        step, replica = self.step.read_value(), self.replica.read_value()
+        step = self.step.read_value()
         rows = tf.range(tf.cast(size, tf.int64)) + tf.bitwise.left_shift(replica, tf.constant(REPLICA_BITS, tf.int64))
         action, propensity = self._choose(features, mask, step, rows + self.options.row_offset, key)
         info = ThompsonInfo(steps.make_ids(step, rows), tf.cast(self._chosen(features, action), tf.float32), propensity)
@@ -207,10 +220,11 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         observations.check_shapes(observation, spec)
         return observation
 
-    def _act(self, time_step: Any, seed: Any) -> tuple[Tensor, ThompsonInfo]:
+    def _act(self, time_step: Any, seed: Any, replica: Tensor | None = None) -> tuple[Tensor, ThompsonInfo]:
         key = self._key if seed is None else draws.key(int(seed), draws.Purpose.BANDIT_POLICY)
         observation = self._checked(time_step.observation)
-        decided = self._decide_any(observation, tf.constant(key, tf.int64))
+        replica = self.replica.read_value()[tf.newaxis] if replica is None else replica
+        decided = self._decide_any(observation, tf.constant(key, tf.int64), replica)
         batch = tf.nest.flatten(observation)[0].shape[:1]
         for part in tf.nest.flatten(decided):
             part.set_shape(batch.concatenate(part.shape[1:]))
@@ -249,6 +263,15 @@ def _no_type_spec(self: _Drawn) -> Any:
 
 
 _Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
+
+
+def add_replicas(saver: Any, policy: ThompsonPolicy) -> None:
+    """Makes what a `PolicySaver` of the policy saves decide for replicas that are given at call.
+
+    The SavedModel has `action_for_replica((time_step, replica))` beside `action`, with a number for each row.
+    """
+    spec = (policy.time_step_spec, tf.TensorSpec([], tf.int64))
+    saver.register_function("action_for_replica", lambda both: policy.action_as(*both), spec)
 
 
 def set_replica(loaded: Any, replica: int) -> None:

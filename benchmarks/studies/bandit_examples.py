@@ -71,36 +71,19 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
     import tf_ensembles as tfe
     from bandit_env import NeuralThompsonAgent
     from bandit_env.agents import observations
+    from bandit_env.neural import export
 
     num_actions = observations.check_action_spec(action_spec)
     features = observations.num_features(time_step_spec.observation, num_actions)
     heads = 1 if isinstance(time_step_spec.observation, dict) else num_actions
 
     def build() -> keras.Model:
-        return build_member(features, heads)
+        return export.build_member(features, LAYERS, heads)
 
     ensemble = tfe.Ensemble(build, MEMBERS, tfe.PriorFunction(build, prior_scale), tfe.Bernoulli(0.5), seed=seed)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     ensemble.compile(keras.optimizers.Adam(RATE), loss, jit_compile=False)  # compiling would take longer than the run
     return NeuralThompsonAgent(time_step_spec, action_spec, ensemble, seed=seed)
-
-
-def build_member(features: int, heads: int) -> keras.Model:
-    """Returns a network from an action's features to the logit of its reward.
-
-    With global observations, these are the observation and the action as a one-hot vector. The network then has an
-    output for each action, as TF-Agents' network of epsilon-greedy has, of which the one-hot vector picks one.
-    """
-    import keras
-
-    inputs = keras.Input([features])
-    hidden = inputs if heads == 1 else inputs[:, :-heads]
-    for units in LAYERS:
-        hidden = keras.layers.Dense(units, "relu")(hidden)
-    outputs = keras.layers.Dense(heads)(hidden)
-    if heads > 1:
-        outputs = keras.ops.sum(outputs * inputs[:, -heads:], axis=-1, keepdims=True)
-    return keras.Model(inputs, outputs)
 
 
 def run(task: str, agent_name: str, steps: int, seed: int, exploration: float) -> Array:

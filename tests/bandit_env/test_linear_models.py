@@ -175,3 +175,36 @@ def test_five_hundred_features_and_any_size_of_batch_take_one_graph():
     own = action == 2
     _, mean = closed_form(x[own], y[own], np.full(own.sum(), 2.0), loss.regularizer)
     np.testing.assert_allclose(made.means(made.roots())[2], mean, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"members": 2}, marks=pytest.mark.slow),
+        {"dim": 20},  # with a root that is kept
+        {"models": 3, "estimated": "mean", "members": 2},
+    ],
+)
+def test_a_window_is_what_its_last_rewards_alone_would_have_given(options):
+    dim = options.get("dim", 4)
+    data = draw(30, dim)
+    windowed, alone = make(**options, window=7)[0], make(**options)[0]
+    for part in (slice(0, 3), slice(3, 14), slice(14, 19), slice(19, 29), slice(29, 30)):
+        windowed.learn(rewards(*data, part))
+    alone.learn(rewards(*data, slice(23, 30)))
+    for name in ("gram", "target", "perturbation", "count", "square", "total"):
+        one, other = (getattr(models, name) for models in (windowed, alone))
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    if "estimated" not in options:  # Estimates of the noise start where the last one was.
+        np.testing.assert_allclose(windowed.means(windowed.roots()), alone.means(alone.roots()), rtol=1e-8, atol=1e-8)
+
+
+def test_windows_are_of_each_problem():
+    windowed, alone = (make(problems=2, window=size)[0] for size in (1, None))
+    action, x, y = draw(4, 4)
+    for part in (slice(0, 2), slice(2, 4)):
+        rows = rewards(action, x, y, part)._replace(problem=tf.constant([0, 1], tf.int64))
+        windowed.learn(rows)
+    alone.learn(rows)
+    np.testing.assert_allclose(windowed.precision(), alone.precision(), rtol=1e-12)

@@ -110,7 +110,21 @@ class Steps(Settings):
     def train_step(self, batch: Any) -> dict[str, Any]:
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        parts = data.split(x)
+        result, each = self._update_members(data.split(x), y, sample_weight)
+        return self._report(x, y, result, each, sample_weight)
+
+    def train_in_graph(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
+        """One step of all members within a `tf.function` of yours; returns the mean of their losses, `[]`.
+
+        As `train_on_batch`, without metrics. Members that are frozen when it is traced stay so in that graph.
+        """
+        with tf.init_scope():  # Marks are read, not traced.
+            self._remember_marks()
+        self._make_update().follow(cast(Any, self).trainable_variables)
+        return losses.finite_mean(self._update_members(data.split(x), y, sample_weight)[1])
+
+    def _update_members(self, parts: data.Inputs, y: Any, sample_weight: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Makes the step; returns members' outputs before it, and their losses `[members]`, penalties included."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 parts = self._seen(parts, training=True)
@@ -121,7 +135,7 @@ class Steps(Settings):
                 total = self.optimizer.scale_loss(total)
             each, update = replicas.total(mine), self._make_update()
             update.apply(update.gradients(tape, total, self._built_members().tables()), each)
-        return self._report(x, y, result, each + penalty, sample_weight)
+        return result, each + penalty
 
     def test_step(self, batch: Any) -> dict[str, Any]:
         """Evaluates one batch, without bootstrap weights."""

@@ -104,6 +104,31 @@ def test_replicas_of_a_saved_policy_have_ids_and_draws_of_their_own(tmp_path):
         agent.policy.set_replica(5000)
 
 
+def test_replicas_are_given_at_call_too(tmp_path):
+    agent, other = trained("linear"), trained("linear")
+    step = time_steps.restart(observe(30), 30)
+    other.policy.set_replica(3)
+    saver = policy_saver.PolicySaver(agent.policy, batch_size=None)
+    policy_lib.add_replicas(saver, agent.policy)
+    saver.save(str(tmp_path / "policy"))
+    loaded = tf.saved_model.load(str(tmp_path / "policy"))
+    expected = other.policy.action(step)
+    for found in (
+        agent.policy.action_as(step, 3),
+        loaded.action_for_replica((step, tf.fill([30], tf.constant(3, tf.int64)))),
+    ):
+        np.testing.assert_array_equal(found.action, expected.action)
+        np.testing.assert_array_equal(found.info.id, expected.info.id)
+    mixed = agent.policy.action_as(step, np.repeat([0, 5], 15))  # Each row its own.
+    rows = mixed.info.id.numpy() % 2**32
+    np.testing.assert_array_equal(rows, np.arange(30) + np.repeat([0, 5 << 20], 15))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected replicas in"):
+        agent.policy.action_as(step, -1)
+    many = bandit_env.EnsembleThompsonAgent(*specs(tf.TensorSpec([2], tf.float32)), num_problems=2)
+    with pytest.raises(ValueError, match="one problem"):
+        many.policy.action_as(time_steps.restart(observe(2), 2), 1)
+
+
 def test_the_neural_agent_learns_step_by_step_and_resumes(tmp_path):
     def run(steps, folder):
         env = bandit_env.HeteroscedasticLinearBandit(1, num_actions=3, dim=5)

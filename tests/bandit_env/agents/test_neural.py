@@ -143,6 +143,26 @@ def test_ids_and_not_places_decide_bootstrap_weights():
     np.testing.assert_allclose(agent.policy.predict(features), other.policy.predict(features), atol=1e-5)
 
 
+def test_training_within_a_function_is_that_outside_of_it():
+    env, agent = make_linear()
+    _, other = make_linear()
+    loop = Loop(env, agent)
+    env.reset()
+    for _ in range(8):
+        loop.driver.run()
+    data = loop.everything()
+    train = tf.function(other.train, autograph=False)
+    for _ in range(2):
+        losses = [float(step(data).loss) for step in (agent.train, train)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    features = tf.random.stateless_normal([3, 5, 2], [0, 1])
+    np.testing.assert_allclose(agent.policy.predict(features), other.policy.predict(features), atol=1e-6)
+    assert int(other.train_step_counter) == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected finite rewards"):
+        train(data._replace(reward=data.reward * np.nan))
+    np.testing.assert_allclose(agent.policy.predict(features), other.policy.predict(features), atol=1e-6)
+
+
 def test_bad_ensembles_and_rewards_are_named():
     env, agent = make_linear()
     specs = env.time_step_spec(), env.action_spec()

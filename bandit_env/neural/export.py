@@ -1,0 +1,98 @@
+"""From a rollout's networks to a `tfe.Ensemble`: what was tuned by simulation serves in `NeuralThompsonAgent`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bandit_env.neural import network
+from bandit_env.neural.rollout import Learner, Result
+from tf_ensembles.base import Array, Predictive
+from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.prior import PriorFunction
+
+
+def build_member(features: int, hidden_sizes: Sequence[int], heads: int = 1) -> keras.Model:
+    """Returns a network from an arm's features to its reward, or to the logit of it.
+
+    With several heads, the features are those of a context, and after them the arm as a one-hot vector, as
+    `NeuralThompsonAgent` has it for global observations. The network then has an output for each arm, as TF-Agents'
+    networks have, of which the one-hot vector picks one.
+
+    Args:
+      features: their number, with the one-hot vector where there is one.
+      hidden_sizes: units of the hidden layers.
+      heads: H, outputs to pick from; 1 where arms have features of their own.
+    """
+    inputs = keras.Input([features])
+    hidden = inputs if heads == 1 else inputs[:, :-heads]
+    for units in hidden_sizes:
+        hidden = keras.layers.Dense(units, "relu")(hidden)
+    outputs = keras.layers.Dense(heads)(hidden)
+    if heads > 1:
+        outputs = keras.ops.sum(outputs * inputs[:, -heads:], axis=-1, keepdims=True)
+    return keras.Model(inputs, outputs)
+
+
+def make_ensemble(
+    result: Result, problem: int, binary: bool, learner: Learner, bootstrap: Bootstrap | None = None, seed: int = 0
+) -> Ensemble:
+    """Returns the ensemble of one problem as a compiled `tfe.Ensemble`, with the members' weights and priors.
+
+    Args:
+      result: of a rollout.
+      problem: its place in the result.
+      binary: whether members' outputs are logits.
+      learner: that of the rollout.
+      bootstrap: that of the agent.
+      seed: that of the rollout.
+    """
+    kernels = [kernel[problem] for kernel in result.kernels]
+    members, heads = kernels[-1].shape[:2]
+    features = kernels[0].shape[2] - 1 + (heads if heads > 1 else 0)
+
+    def build() -> keras.Model:
+        return build_member(features, learner.hidden_sizes, heads)
+
+    prior = PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
+    ensemble = Ensemble(build, members, prior, bootstrap, seed=seed)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True) if binary else keras.losses.MeanSquaredError()
+    ensemble.compile(keras.optimizers.Adam(learner.learning_rate), loss, jit_compile=False)
+    ensemble(np.zeros([2, features], np.float32))
+    _assign(ensemble.members, kernels)
+    if prior is not None:
+        _assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
+    return ensemble
+
+
+def make_predictive(result: Result, problem: int) -> Predictive:
+    """Returns logits of both classes of a reward, `[batch, members, 2]`, of one problem's networks of one output."""
+    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in _both(result)]
+
+    def predict(x: Array) -> Array:
+        rows = tf.constant(np.concatenate([x, np.ones([len(x), 1])], axis=1)[np.newaxis], tf.float32)
+        logit = sum(network.outputs_of(part, rows)[0, :, 0] for part in kernels)
+        return tf.stack([tf.zeros_like(logit), logit], axis=-1).numpy().swapaxes(0, 1)
+
+    return predict
+
+
+def _both(result: Result) -> list[tuple[Array, ...]]:
+    return [part for part in (result.kernels, result.prior_kernels) if part]
+
+
+def dense_weights(kernels: Sequence[Array]) -> list[Array]:
+    """Returns Keras's weights, kernels `[M, in, out]` and biases `[M, out]` in turns, from kernels `[M, out, in]`."""
+    rows = [kernel[:, :-1] for kernel in kernels[:-1]] + [kernels[-1]]  # without the units that are always 1
+    return list(itertools.chain(*((np.swapaxes(row[..., :-1], 1, 2), row[..., -1]) for row in rows)))
+
+
+def _assign(stack: Any, kernels: Sequence[Array]) -> None:
+    for variable, value in zip(stack.variables, dense_weights(kernels), strict=True):
+        variable.assign(value)
