@@ -100,6 +100,7 @@ def make_world(folder, with_model=True):
     np.savez(world / "arrays.npz", x_train=images, y_train=labels[:8], x_test=images, y_test=labels[:8])
     if with_model:
         _write_model(world / "model.keras")
+        np.savez(world / "test.npz", x=chance.standard_normal((20, 2), dtype=np.float32), y=labels)
     return invocations(world, with_model)
 
 
@@ -140,6 +141,9 @@ def invocations(world, with_model=True):
     ]  # fmt: skip
     if with_model:
         found.append((["export", world / "model.keras", world / "saved"], [world / "model.keras"]))
+        options = ["--data", world / "test.npz", "--ood", world / "test.npz", "--output", world / "page.html"]
+        assess = ["assess", world / "model.keras", *options, "--draws", "20"]
+        found.append((assess, [world / "model.keras", world / "test.npz"]))
     return found
 
 

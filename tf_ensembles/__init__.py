@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tf_ensembles import testbed as testbed
     from tf_ensembles.advice.advise import Advice as Advice
     from tf_ensembles.advice.advise import advise as advise
+    from tf_ensembles.assessment.assess import Assessment as Assessment
+    from tf_ensembles.assessment.assess import assess as assess
     from tf_ensembles.base import Agent as Agent
     from tf_ensembles.base import Data as Data
     from tf_ensembles.base import Predictive as Predictive
@@ -51,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     {
         "Advice": "tf_ensembles.advice.advise",
         "Agent": "tf_ensembles.base",
+        "Assessment": "tf_ensembles.assessment.assess",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",
         "Calibrated": "tf_ensembles.decisions.calibration",
@@ -68,6 +71,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Quality": "tf_ensembles.base",
         "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
+        "assess": "tf_ensembles.assessment.assess",
         "batch_ood_score": "tf_ensembles.decisions.foreign",
         "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",

@@ -168,7 +168,7 @@ def draw(rows: Sequence[Row], path: pathlib.Path) -> list[pathlib.Path]:
     found = {(row.agent, row.images, row.score): row for row in rows}
     agents = [agent for agent in (ONE, N, P, BP) if (agent, "test", "nll") in found]
     canvas = Figure(figsize=(9, 5.2), layout="constrained")
-    panels = canvas.subplots(2, len(data.SHIFTS), sharex="col")
+    panels = canvas.subplots(2, len(data.SHIFTS), sharex="col", squeeze=False)
     units = {"rotation": "rotation, degrees", "blur": "blur, pixels", "noise": "noise, of 1"}
     for column, (kind, strengths) in enumerate(data.SHIFTS.items()):
         for line, (score, label) in enumerate((("nll", "NLL"), ("joint_nll", f"joint NLL of {preset.TAU} labels"))):

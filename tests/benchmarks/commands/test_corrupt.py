@@ -25,7 +25,7 @@ def world(tmp_path_factory):
     return corruption.make_world(tmp_path_factory.mktemp("world"))
 
 
-@pytest.mark.parametrize("index", range(11))
+@pytest.mark.parametrize("index", range(12))
 def test_corrupt_files_end_in_one_line(world, index):
     for seed in SEEDS[:1] if world[index][0][0] == "report" else SEEDS:  # A report takes a second.
         path, how, code, wrong, err = corruption.try_one(world[index], 100 * seed + index)
