@@ -12,6 +12,7 @@ from tf_ensembles import beside, keras_registry, lazy, moved
 if TYPE_CHECKING:
     from tf_ensembles import linear as linear
     from tf_ensembles import metrics as metrics
+    from tf_ensembles import plot as plot
     from tf_ensembles import priors as priors
     from tf_ensembles import testbed as testbed
     from tf_ensembles.advice.advise import Advice as Advice
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
     from tf_ensembles.prior import PriorFunction as PriorFunction
     from tf_ensembles.regression import losses as losses
-    from tf_ensembles.regression import plot as plot
     from tf_ensembles.regression.distribution import PredictiveDistribution as PredictiveDistribution
     from tf_ensembles.version import __version__ as __version__
 
@@ -80,7 +80,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "losses": "tf_ensembles.regression.losses",
         "mahalanobis_score": "tf_ensembles.decisions.foreign",
         "metrics": "tf_ensembles.metrics",
-        "plot": "tf_ensembles.regression.plot",
+        "plot": "tf_ensembles.plot",
         "ood_score": "tf_ensembles.decisions.foreign",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",

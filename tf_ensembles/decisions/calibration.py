@@ -63,8 +63,10 @@ def calibrate(
             f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
         )
     if method == "conformal":
-        from tf_ensembles.decisions.conformal import Conformal
+        from tf_ensembles.decisions.conformal import OPTIONS, Conformal
 
+        if unknown := sorted(set(conformal) - set(OPTIONS)):
+            raise ValueError(f"Expected options of method='conformal' among {list(OPTIONS)}. Received: {unknown}")
         return Conformal.fitted(model, x, y, batch_size=batch_size, **conformal)
     if conformal:
         raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")

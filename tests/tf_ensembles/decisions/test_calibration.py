@@ -178,6 +178,10 @@ def test_bad_input_is_named():
         tfe.calibrate(Fixed(M), LOGITS, LABELS, method="isotonic")
     with pytest.raises(ValueError, match=r"Expected \['level'\] with method='conformal' only"):
         tfe.calibrate(Fixed(M), LOGITS, LABELS, level=0.9)
+    with pytest.raises(
+        ValueError, match=r"Expected options of method='conformal' among \['level'.*Received: \['lvl'\]"
+    ):
+        tfe.calibrate(Fixed(M), LOGITS, LABELS, method="conformal", lvl=0.9)
     with pytest.raises(ValueError, match=r"Expected at least tau=10 examples. Received: 5"):
         tfe.calibrate(Fixed(M), LOGITS[:5], LABELS[:5], objective="joint")
     for method in ("temperature", "conformal"):
