@@ -139,7 +139,9 @@ def _score_table(content: dict[str, Any]) -> str:
     rows = []
     for score in content["scores"]:
         better = score["better"]
-        note = f"{better} is better" if better in ("higher", "lower") else f"should be {better}"
+        note = {"smaller": "less is better, at equal coverage"}.get(better) or (
+            f"{better} is better" if better in ("higher", "lower") else f"should be {better}"
+        )
         cells = "".join(
             f"<td{' class=own' if not number else ''}>{_html_cell(one['scores'].get(score['name']))}</td>"
             for number, one in enumerate(subjects)

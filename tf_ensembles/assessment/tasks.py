@@ -40,8 +40,8 @@ SCORES = {
     "aurc": ("AURC", "lower", "area under the risk-coverage curve: errors left, averaged over how many are answered"),
     "crps": ("CRPS", "lower", "continuous ranked probability score, in units of the target"),
     "coverage": ("coverage", "{level}", "how often the truth is in the {what} of {level}"),
-    "set_size": ("set size", "lower", "labels per set of {level}"),
-    "width": ("interval width", "lower", "of the interval of {level}, in units of the target"),
+    "set_size": ("set size", "smaller", "labels per set of {level}"),
+    "width": ("interval width", "smaller", "of the interval of {level}, in units of the target"),
 }
 
 

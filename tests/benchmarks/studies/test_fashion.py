@@ -26,6 +26,7 @@ def sets():
     return {"train": images(64), "heldout": images(20), "test": images(20), "mnist": images(20)}
 
 
+@pytest.mark.slow
 def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monkeypatch):
     member = preset.Member("ensemble-bp", 3, 1, steps=6, batch=16, learning_rate=1e-3, prior_scale=2.0, rate=0.5)
     whole = training._train(member, sets, ["heldout"], tmp_path / "none")
