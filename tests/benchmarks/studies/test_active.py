@@ -1,5 +1,7 @@
 """Active learning: how labels are counted, what is stored and used again, and that one graph trains on any number."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ def test_labels_are_counted_to_where_random_ends():
     ]
     assert active.labels_needed(stored, "batchbald") == pytest.approx([95.0, 120.0])
     assert active.labels_needed(stored, "random") == pytest.approx([120.0, 20 + 50 * 0.75])
+    assert active.labels_saved(stored, "batchbald").estimate == pytest.approx((25.0 - 62.5) / 2)
     assert active.complete(stored, 2) == ["random", "batchbald"]
     assert active.complete(stored, 3) == []
     assert active.values(stored, "random", 70) == [0.6, 0.9]
@@ -49,6 +52,13 @@ def test_what_is_stored_is_not_computed_again(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="Expected --data"):
         active.load("fashion", None)
+
+
+def test_kept_results_say_what_the_documents_say():
+    folder = pathlib.Path(active.__file__).parents[1] / "results" / "active"
+    kept = {name: active.read(folder / f"{name}.csv") for name in active.SEEDS}
+    assert active.markdown(kept) in (folder / "README.md").read_text()
+    assert active.markdown(kept) in (folder.parents[2] / "docs" / "results.md").read_text()
 
 
 @pytest.mark.slow
