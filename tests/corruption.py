@@ -106,6 +106,7 @@ def make_world(folder, with_model=True, whole=False):
     (world / "log.csv").write_text("\n".join(["age,visits,a,r,p", *lines]) + "\n")
     if with_model:
         _write_model(world / "model.keras")
+        np.savez(world / "test.npz", x=chance.standard_normal((20, 2), dtype=np.float32), y=labels)
     return invocations(world, with_model)
 
 
@@ -162,6 +163,9 @@ def invocations(world, with_model=True):
     ]  # fmt: skip
     if with_model:
         found.append((["export", world / "model.keras", world / "saved"], [world / "model.keras"]))
+        options = ["--data", world / "test.npz", "--ood", world / "test.npz", "--output", world / "page.html"]
+        assess = ["assess", world / "model.keras", *options, "--draws", "20"]
+        found.append((assess, [world / "model.keras", world / "test.npz"]))
     return found
 
 

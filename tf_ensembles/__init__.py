@@ -12,10 +12,13 @@ from tf_ensembles import beside, keras_registry, lazy, moved
 if TYPE_CHECKING:
     from tf_ensembles import linear as linear
     from tf_ensembles import metrics as metrics
+    from tf_ensembles import plot as plot
     from tf_ensembles import priors as priors
     from tf_ensembles import testbed as testbed
     from tf_ensembles.advice.advise import Advice as Advice
     from tf_ensembles.advice.advise import advise as advise
+    from tf_ensembles.assessment.assess import Assessment as Assessment
+    from tf_ensembles.assessment.assess import assess as assess
     from tf_ensembles.base import Agent as Agent
     from tf_ensembles.base import Data as Data
     from tf_ensembles.base import Predictive as Predictive
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from tf_ensembles.methods.sharding import fit_sharded as fit_sharded
     from tf_ensembles.prior import PriorFunction as PriorFunction
     from tf_ensembles.regression import losses as losses
-    from tf_ensembles.regression import plot as plot
     from tf_ensembles.regression.distribution import PredictiveDistribution as PredictiveDistribution
     from tf_ensembles.version import __version__ as __version__
 
@@ -54,6 +56,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     {
         "Advice": "tf_ensembles.advice.advise",
         "Agent": "tf_ensembles.base",
+        "Assessment": "tf_ensembles.assessment.assess",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",
         "Calibrated": "tf_ensembles.decisions.calibration",
@@ -73,6 +76,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Quality": "tf_ensembles.base",
         "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
+        "assess": "tf_ensembles.assessment.assess",
         "batch_ood_score": "tf_ensembles.decisions.foreign",
         "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
@@ -82,7 +86,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "losses": "tf_ensembles.regression.losses",
         "mahalanobis_score": "tf_ensembles.decisions.foreign",
         "metrics": "tf_ensembles.metrics",
-        "plot": "tf_ensembles.regression.plot",
+        "plot": "tf_ensembles.plot",
         "ood_score": "tf_ensembles.decisions.foreign",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",

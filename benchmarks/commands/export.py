@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import zipfile
+from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.commands import options
 
@@ -16,6 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output", type=options.local_path, help="the SavedModel's folder; an earlier export there is replaced"
     )
+    add_modules(parser)
+
+
+def add_modules(parser: argparse.ArgumentParser) -> None:
+    """Adds the modules that a saved model needs."""
     parser.add_argument(
         "--import",
         dest="modules",
@@ -28,27 +35,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the model, exports it and says what the export offers."""
-    if not args.model.exists():
-        raise ValueError(f"Expected a saved ensemble. Received: {args.model}, which does not exist")
-    # Keras says that a file which is no archive was not found, and waits for a pipe.
-    if not args.model.is_file() or not zipfile.is_zipfile(args.model):
-        raise ValueError(
-            f"Expected a file as model.save('NAME.keras') writes it. Received: {args.model}, which is none"
-        )
-    import keras
-
     import tf_ensembles as tfe
 
-    for module in args.modules:
-        importlib.import_module(module)
-    try:
-        model = keras.saving.load_model(args.model)  # In Keras's safe mode: nothing in the file is executed.
-    except (Exception, MemoryError) as error:
-        reason = str(error).strip().partition("\n")[0][:300]
-        raise ValueError(
-            f"Expected an ensemble saved by model.save('NAME.keras'). Received: {args.model}, which cannot be loaded: "
-            f"{type(error).__name__}: {reason}"
-        ) from error
+    model = load_model(args.model, args.modules)
     path = tfe.export_saved_model(model, args.output)
     text = f"{model.num_members} members, signatures serving_default, members, sample, uncertainty\nwrote {path}"
     options.answer(args, {"path": path, "members": model.num_members}, text)
+
+
+def load_model(path: pathlib.Path, modules: Sequence[str]) -> Any:
+    """Returns a saved model; whatever is wrong with the file is one line.
+
+    Args:
+        path: of the .keras file.
+        modules: to import first.
+    """
+    if not path.exists():
+        raise ValueError(f"Expected a saved model. Received: {path}, which does not exist")
+    # Keras says that a file which is no archive was not found, and waits for a pipe.
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        raise ValueError(f"Expected a file as model.save('NAME.keras') writes it. Received: {path}, which is none")
+    import keras
+
+    for module in modules:
+        importlib.import_module(module)
+    try:
+        return keras.saving.load_model(path)  # In Keras's safe mode: nothing in the file is executed.
+    except (Exception, MemoryError) as error:
+        reason = str(error).strip().partition("\n")[0][:300]
+        raise ValueError(
+            f"Expected a model saved by model.save('NAME.keras'). Received: {path}, which cannot be loaded: "
+            f"{type(error).__name__}: {reason}"
+        ) from error

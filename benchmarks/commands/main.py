@@ -30,6 +30,7 @@ COMMANDS = {
     "sweep": "resumable sweeps over agents, problems and seeds, and the figures they make",
     "reproduce": "the paper's experiments, the verdicts on its claims, and a report",
     "report": "the report of a results folder, or of two side by side",
+    "assess": "a saved model on test data, as one page with scores, intervals and pictures",
     "export": "write a saved .keras ensemble as a TensorFlow SavedModel",
     "info": "versions, devices, cores and which optional parts are available",
     "completion": "what makes bash, zsh or fish complete this command's words",

@@ -80,6 +80,7 @@ def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
         "RenumberedNoise": [bootstrap.GaussianNoise(0.5), [1]],
         "Calibrated": [model, (1, 1)],
         "CalibratedNoise": [model],
+        "CalibratedShape": [model],
         "IsotonicCalibrated": [model, 2],
         "Conformal": [model, 0.9, "lac"],
     }

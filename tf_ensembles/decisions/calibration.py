@@ -5,8 +5,6 @@ Shapes: logits `[batch, members, classes]`, or `[batch, members, labels, 2]` whe
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import keras
@@ -15,14 +13,14 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_ensembles.base import Array
+from tf_ensembles.decisions import fitting, noise
+from tf_ensembles.decisions.fitting import Objective
 from tf_ensembles.decisions.wrapped import Wrapped
 from tf_ensembles.ensemble import outputs as outputs_lib
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.regression import components, heads
 
-Method = Literal["temperature", "vector", "isotonic", "conformal"]
-Objective = Literal["marginal", "joint"]
+Method = Literal["temperature", "vector", "isotonic", "quantiles", "conformal"]
 
 
 def calibrate(
@@ -46,6 +44,8 @@ def calibrate(
         method: `"temperature"` divides members' logits by one number; for a regression it multiplies the standard
             deviations of members' noise by one. `"vector"` has a factor and an offset per class. `"isotonic"`, for two
             classes, maps the mixture's probability by a monotone function, and members' along with it.
+            `"quantiles"`, for a regression, gives members' noise another shape, skewed or with heavier tails: three
+            normal parts in units of each member's standard deviation, so that quantiles, intervals and draws follow.
             `"conformal"` leaves predictions as they are and promises sets or intervals; see `tfe.Conformal` for
             `level`, `score`, `by` and `groups`.
         per_member: whether each member has a temperature of its own.
@@ -63,8 +63,10 @@ def calibrate(
             f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
         )
     if method == "conformal":
-        from tf_ensembles.decisions.conformal import Conformal
+        from tf_ensembles.decisions.conformal import OPTIONS, Conformal
 
+        if unknown := sorted(set(conformal) - set(OPTIONS)):
+            raise ValueError(f"Expected options of method='conformal' among {list(OPTIONS)}. Received: {unknown}")
         return Conformal.fitted(model, x, y, batch_size=batch_size, **conformal)
     if conformal:
         raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")
@@ -74,12 +76,14 @@ def calibrate(
     members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
     healthy = np.flatnonzero(~model.diverged)
     if own.head is not None:
-        if method != "temperature" or per_member:
+        if method not in ("temperature", "quantiles") or per_member:
             raise ValueError(
-                "Expected method='temperature', one for all members, or 'conformal' for a regression. "
+                "Expected method='temperature', one for all members, 'quantiles' or 'conformal' for a regression. "
                 f"Received: method={method!r}, per_member={per_member}"
             )
-        return _calibrate_noise(model, members[:, healthy], y, objective, tau)
+        return noise.fitted(model, members[:, healthy], y, method, objective, tau)
+    if method == "quantiles":
+        raise ValueError("Expected method='quantiles' for a regression only. Received: classes")
     labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, members.shape[-1]))
     logits, _ = kinds.read(members[:, healthy], kind)
     labels = likelihood.check_labels(logits, labels)
@@ -100,9 +104,9 @@ def calibrate(
             parameters[rows * width :] if vector else tf.zeros(1, tf.float64),
         )
         calibrated = scaled(tensor, tf.reshape(factors, [rows, width]), offsets)
-        return _nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
+        return fitting.nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
 
-    found = minimize(loss, np.zeros(rows * width + (width if vector else 0)))
+    found = fitting.minimize(loss, np.zeros(rows * width + (width if vector else 0)))
     calibrated = Calibrated(model, (model.num_members if per_member else 1, width), name="calibrated")
     factors = np.ones(calibrated.factors.shape)
     factors[healthy if per_member else slice(None)] = np.exp(found[: rows * width]).reshape(rows, width)
@@ -123,58 +127,6 @@ def scaled(logits: tf.Tensor, factors: tf.Tensor, offsets: tf.Tensor) -> tf.Tens
     if len(logits.shape) == 4:
         factors = factors[:, None]
     return logits * factors[None] + offsets
-
-
-def _nll(log_likelihood: tf.Tensor, objective: Objective, tau: int) -> tf.Tensor:
-    """Returns the NLL of members' log-likelihoods `[batch, members]`, per label."""
-    if objective == "marginal":
-        return -tf.reduce_mean(likelihood.log_mean_exp_tensor(log_likelihood))
-    count = log_likelihood.shape[0] // tau
-    if not count:
-        raise ValueError(f"Expected at least tau={tau} examples. Received: {log_likelihood.shape[0]}")
-    order = np.random.default_rng(0).permutation(log_likelihood.shape[0])[: count * tau]
-    joint = tf.reduce_sum(tf.reshape(tf.gather(log_likelihood, order), [count, tau, -1]), axis=1)
-    return -tf.reduce_mean(likelihood.log_mean_exp_tensor(joint)) / tau
-
-
-def minimize(loss: Callable[[tf.Tensor], tf.Tensor], start: Array, steps: int = 200) -> Array:
-    """Returns where a smooth function of a few numbers is least, by BFGS with halved steps, in float64.
-
-    Args:
-        loss: of a float64 tensor `[parameters]`.
-        start: where to begin.
-        steps: at most so many.
-    """
-
-    @tf.function(reduce_retracing=True)
-    def both(parameters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(parameters)
-            value = loss(parameters)
-        return value, tape.gradient(value, parameters)
-
-    point, inverse = np.asarray(start, np.float64), np.eye(len(start))
-    value, slope = (np.asarray(part) for part in both(tf.constant(point)))
-    for _ in range(steps):
-        direction = -inverse @ slope
-        if slope @ direction > -1e-14:
-            break
-        length = min(1.0, 2.0 / np.abs(direction).max())  # Logarithms of factors: e^2 at a time is enough.
-        for _ in range(40):
-            trial = point + length * direction
-            new_value, new_slope = (np.asarray(part) for part in both(tf.constant(trial)))
-            if np.isfinite(new_value) and new_value <= value + 1e-4 * length * (slope @ direction):
-                break
-            length /= 2
-        else:
-            break
-        step, change = trial - point, new_slope - slope
-        curvature = step @ change
-        if curvature > 1e-12:
-            project = np.eye(len(start)) - np.outer(step, change) / curvature
-            inverse = project @ inverse @ project.T + np.outer(step, step) / curvature
-        point, value, slope = trial, new_value, new_slope
-    return point
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -302,71 +254,3 @@ def _interpolate(x: tf.Tensor, points: tf.Tensor, values: tf.Tensor) -> tf.Tenso
     share = tf.clip_by_value(tf.math.divide_no_nan(tf.reshape(x, [-1]) - low, high - low), 0.0, 1.0)
     found = tf.gather(values, left) * (1.0 - share) + tf.gather(values, right) * share
     return tf.reshape(found, tf.shape(x))
-
-
-# Regression.
-
-
-def _calibrate_noise(model: Any, members: Array, y: Any, objective: Objective, tau: int) -> CalibratedNoise:
-    parts = model.head.components(tf.constant(members, tf.float64))
-    targets = tf.reshape(tf.constant(np.asarray(y), tf.float64), [len(members), -1])
-    if targets.shape[1] != parts.loc.shape[-1] or not np.isfinite(np.asarray(targets)).all():
-        raise ValueError(
-            f"Expected finite targets [{len(members)}, {parts.loc.shape[-1]}]. Received: shape {np.shape(y)}"
-        )
-
-    def loss(parameters: tf.Tensor) -> tf.Tensor:
-        wider = parts._replace(scale=parts.scale * tf.exp(parameters))
-        return _nll(components.log_likelihood(wider, targets), objective, tau)
-
-    calibrated = CalibratedNoise(model, name="calibrated")
-    calibrated.factor.assign(np.exp(minimize(loss, np.zeros(1)))[0])
-    return calibrated
-
-
-@dataclasses.dataclass(frozen=True)
-class Widened(heads.Head):
-    """Reads outputs as another head does, with standard deviations multiplied by a factor."""
-
-    base: heads.Head
-    factor: float
-
-    @property
-    def kind(self) -> Kind:
-        """That of the base."""
-        return self.base.kind
-
-    @property
-    def blocks(self) -> tuple[int, int]:
-        """Those of the base."""
-        return self.base.blocks
-
-    @property
-    def columns(self) -> str:
-        """Those of the base."""
-        return self.base.columns
-
-    def components(self, outputs: tf.Tensor) -> components.Components:
-        """Returns the distribution of each member, wider or narrower."""
-        found = self.base.components(outputs)
-        return found._replace(scale=found.scale * tf.constant(self.factor, found.scale.dtype))
-
-    def means(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the means of the base."""
-        return self.base.means(outputs)
-
-
-@keras.saving.register_keras_serializable(package="tf_ensembles")
-class CalibratedNoise(Wrapped):
-    """A regression ensemble whose members' standard deviations are multiplied by `factor`."""
-
-    def __init__(self, model: Any, **kwargs: Any) -> None:
-        super().__init__(model, **kwargs)
-        self.factor = self.add_weight(shape=(), initializer="ones", trainable=False, name="factor")
-
-    @property
-    def head(self) -> Any:
-        """How outputs are read: as the ensemble's, with wider or narrower noise."""
-        with tf.init_scope():  # A number, while something is traced, too.
-            factor = float(self.factor)
-        return Widened(self.model.head, factor)

@@ -27,6 +27,7 @@ from tf_ensembles.regression import components, heads
 ClassScore = Literal["lac", "aps", "raps"]
 ValueScore = Literal["absolute", "normalized", "quantiles"]
 _CLASS_SCORES, _VALUE_SCORES = get_args(ClassScore), get_args(ValueScore)
+OPTIONS = ("level", "score", "by", "groups", "regularization", "randomized", "seed")  # of `tfe.calibrate`
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")

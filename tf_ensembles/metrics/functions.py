@@ -224,7 +224,7 @@ def dyadic_of(
         num_batches = len(likelihood) if num_batches is None else num_batches
         check_at_least("num_batches", num_batches, 1)
         groups = _random_groups(len(likelihood), kappa, num_batches, seed)
-    values = _dyadic_values(likelihood, groups, tau, seed)
+    values = dyadic_values(likelihood, groups, tau, seed)
     value = float(values.mean())
     return (value, _shared_error(values, groups, len(likelihood))) if standard_error else value
 
@@ -235,7 +235,7 @@ def accuracy(logits: ArrayLike, labels: ArrayLike, *, kind: Any = None) -> float
     Of classes tied within float32 rounding, as when members vote, the first counts.
     """
     probabilities, classes = _by_label(logits, labels, kind)
-    return float(np.mean(_predicted(probabilities) == classes))
+    return float(np.mean(predicted(probabilities) == classes))
 
 
 def brier(logits: ArrayLike, labels: ArrayLike, *, kind: Any = None) -> float:
@@ -257,10 +257,15 @@ def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15, *, kind: Any =
     check_at_least("num_bins", num_bins, 1)
     probabilities, classes = _by_label(logits, labels, kind)
     confidence = probabilities.max(axis=-1)
-    gaps = (_predicted(probabilities) == classes) - confidence
-    bins = np.clip(np.ceil(confidence * num_bins - EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(np.int64)
+    gaps = (predicted(probabilities) == classes) - confidence
+    bins = confidence_bins(confidence, num_bins)
     # n_b |accuracy_b - confidence_b| is the absolute sum of the gaps in bin b.
     return float(np.abs(np.bincount(bins, weights=gaps, minlength=num_bins)).sum() / len(gaps))
+
+
+def confidence_bins(confidence: Floats, num_bins: int) -> NDArray[np.int64]:
+    """Returns the bin of each confidence, `[batch]`, as `ece` has them."""
+    return np.clip(np.ceil(confidence * num_bins - EDGE_TOLERANCE) - 1, 0, num_bins - 1).astype(np.int64)
 
 
 def uncertainty(logits: ArrayLike, *, kind: Any = None) -> Uncertainty:
@@ -289,7 +294,7 @@ def mutual_information(logits: ArrayLike, *, kind: Any = None) -> float:
     return float(uncertainty(logits, kind=kind).epistemic.mean())
 
 
-def _predicted(probabilities: Floats) -> NDArray[np.int64]:
+def predicted(probabilities: Floats) -> NDArray[np.int64]:
     """Returns the first of the most probable classes, `[batch]`."""
     largest = probabilities.max(axis=-1, keepdims=True)
     return np.argmax(probabilities >= largest - TIE_TOLERANCE, axis=-1)
@@ -327,7 +332,7 @@ def with_error(values: Floats, standard_error: bool) -> float | tuple[float, flo
     return value, error
 
 
-def _dyadic_values(likelihood: Floats, groups: NDArray[np.int64], tau: int, seed: int) -> Floats:
+def dyadic_values(likelihood: Floats, groups: NDArray[np.int64], tau: int, seed: int) -> Floats:
     """Returns the joint NLL given each group of anchors, `[groups]`: expected over the counts, or of drawn ones."""
     values = np.zeros(len(groups))
     kappa, step = groups.shape[1], max(1, formulas.SLICE_ELEMENTS // likelihood.shape[1])

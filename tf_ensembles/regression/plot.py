@@ -44,7 +44,7 @@ def band(
         num_std: how wide.
         axes: to draw into; None makes new ones.
     """
-    axes = _axes(axes)
+    axes = new_axes(axes)
     place, order = _ordered(x)
     mean, epistemic, total = (
         part[order, target] for part in (distribution.mean, distribution.epistemic_std, distribution.std)
@@ -74,7 +74,7 @@ def members(
     axes: Any = None,
 ) -> Any:
     """Draws the means of up to `most` members as lines, and the mixture's; returns the axes. Arguments as of `band`."""
-    axes = _axes(axes)
+    axes = new_axes(axes)
     place, order = _ordered(x)
     lines = distribution.member_mean[order, :most, target]
     axes.plot(place, lines, color=_EPISTEMIC, lw=0.7, alpha=0.5)
@@ -97,7 +97,7 @@ def calibration(
         label: in the legend.
         axes: to draw into; None makes new ones.
     """
-    axes = _axes(axes)
+    axes = new_axes(axes)
     levels = scores.calibration_levels(num_levels)
     observed = np.mean(distribution.cdf(y).ravel()[:, None] <= levels, axis=0)
     error = float(np.mean(np.abs(observed - levels)))
@@ -108,7 +108,8 @@ def calibration(
     return axes
 
 
-def _axes(axes: Any) -> Any:
+def new_axes(axes: Any) -> Any:
+    """Returns axes to draw into: those that were given, or new ones."""
     if axes is not None:
         return axes
     extras.require("matplotlib", "A plot")

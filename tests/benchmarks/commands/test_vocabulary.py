@@ -79,7 +79,11 @@ def test_the_same_word_is_the_same_thing_everywhere():
     experiments = ("linear", "testbed", "bandit", "sweep run", "sweep draw", "sweep status", "reproduce", "report")
     assert [name for name in experiments if "--results" not in shown(LEAVES[name])] == []
     # What is written elsewhere than in the results folder is an output.
-    assert [name for name, one in LEAVES.items() if "--output" in shown(one)] == ["cifar10 evaluate", "report"]
+    assert [name for name, one in LEAVES.items() if "--output" in shown(one)] == [
+        "cifar10 evaluate",
+        "report",
+        "assess",
+    ]
 
 
 @pytest.mark.parametrize("line", FORMER)

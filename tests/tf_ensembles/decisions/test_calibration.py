@@ -7,13 +7,15 @@ import tensorflow as tf
 
 import tf_ensembles as tfe
 from tests.tf_ensembles.decisions.fixed import Fixed
-from tf_ensembles.decisions import calibration
+from tf_ensembles.decisions import calibration, noise
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads
+from tf_ensembles.regression.distribution import PredictiveDistribution
 
 optimize = pytest.importorskip("scipy.optimize")
 RNG = np.random.default_rng(0)
 M, CLASSES, EXAMPLES = 3, 4, 2000
+LEVELS = np.linspace(0.05, 0.95, 19)
 LOGITS = 2.0 * RNG.normal(size=(EXAMPLES, 1, CLASSES)) + RNG.normal(size=(EXAMPLES, M, CLASSES))
 LOGITS = LOGITS.astype("float32")
 
@@ -178,6 +180,10 @@ def test_bad_input_is_named():
         tfe.calibrate(Fixed(M), LOGITS, LABELS, method="isotonic")
     with pytest.raises(ValueError, match=r"Expected \['level'\] with method='conformal' only"):
         tfe.calibrate(Fixed(M), LOGITS, LABELS, level=0.9)
+    with pytest.raises(
+        ValueError, match=r"Expected options of method='conformal' among \['level'.*Received: \['lvl'\]"
+    ):
+        tfe.calibrate(Fixed(M), LOGITS, LABELS, method="conformal", lvl=0.9)
     with pytest.raises(ValueError, match=r"Expected at least tau=10 examples. Received: 5"):
         tfe.calibrate(Fixed(M), LOGITS[:5], LABELS[:5], objective="joint")
     for method in ("temperature", "conformal"):
@@ -185,3 +191,66 @@ def test_bad_input_is_named():
             tfe.calibrate(_trained(), np.zeros((0, 4), "float32"), LABELS[:0], method=method)
     with pytest.raises(ValueError, match="Expected fit on the ensemble"):
         tfe.calibrate(Fixed(M), LOGITS, LABELS).fit(LOGITS, LABELS)
+
+
+def _skewed():
+    """Members that agree on a wrong, symmetric noise: targets are skewed."""
+    mean, std = RNG.normal(size=(EXAMPLES, M, 1)), np.exp(0.3 * RNG.normal(size=(EXAMPLES, M, 1)))
+    y = (mean + std * (RNG.exponential(size=(EXAMPLES, M, 1)) - 1.0))[:, 0]
+    head = heads.Gaussian()
+    outputs = np.concatenate([mean, np.log(np.expm1(std - head.min_std))], axis=-1).astype("float32")
+    return mean, std, y, Fixed(M, Kind.GAUSSIAN, head), outputs
+
+
+def test_a_new_shape_of_the_noise_recalibrates_quantiles():
+    mean, std, y, model, outputs = _skewed()
+    calibrated = tfe.calibrate(model, outputs, y, method="quantiles")
+    weights, shifts, factors = (
+        np.asarray(part, np.float64) for part in (calibrated.log_weights, calibrated.shifts, calibrated.factors)
+    )
+
+    def nll(log_weights, shifts, factors):
+        z = ((y[:, None] - mean) / std - shifts) / factors  # [batch, members, parts]
+        parts = np.exp(log_weights - 0.5 * z**2) / (factors * std * np.sqrt(2 * np.pi))
+        return -np.mean(np.log(parts.sum(axis=2).mean(axis=1)))
+
+    assert np.exp(weights).sum() == pytest.approx(1.0, rel=1e-5)
+    own = nll(weights, shifts, factors)
+    distribution = PredictiveDistribution.of_outputs(calibrated.head, outputs)
+    assert -distribution.log_prob(y).mean() == pytest.approx(own, rel=1e-4)
+    # It is where the NLL is least of what is allowed: a step in any direction, and the noise as it was, are no better.
+    assert own < nll(np.log([1.0, 1e-12, 1e-12]), np.zeros(3), np.ones(3)) - 0.05
+    for index in range(3):
+        for step in (-0.02, 0.02):
+            assert own < nll(weights, shifts + step * np.eye(3)[index], factors) + 1e-5
+            wider = np.maximum(factors * (1 + step * np.eye(3)[index]), noise.LEAST)
+            assert own < nll(weights, shifts, wider) + 1e-5
+    errors = [
+        np.abs(np.mean(part.cdf(y) <= LEVELS, axis=0) - LEVELS).max()
+        for part in (PredictiveDistribution.of_outputs(model.head, outputs), distribution)
+    ]
+    assert errors[1] < 0.5 * errors[0]
+    np.testing.assert_allclose(distribution.cdf(distribution.quantile(0.3)), 0.3, atol=1e-5)
+    expected = mean.mean(axis=1) + np.exp(weights) @ shifts * std.mean(axis=1)
+    np.testing.assert_allclose(distribution.mean, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="Expected method='quantiles' for a regression only"):
+        tfe.calibrate(Fixed(M), LOGITS, LABELS, method="quantiles")
+
+
+@pytest.mark.slow
+def test_a_new_shape_is_saved_and_exported(tmp_path):
+    x = RNG.normal(size=(60, 4)).astype("float32")
+    ensemble = tfe.Ensemble(lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), 3)
+    ensemble.compile("adam", tfe.losses.GaussianNLL())
+    calibrated = tfe.calibrate(ensemble, x, RNG.exponential(size=60), method="quantiles")
+    calibrated.save(tmp_path / "calibrated.keras")
+    loaded = keras.saving.load_model(tmp_path / "calibrated.keras")
+    quantiles = calibrated.predict_distribution(x).quantile([0.1, 0.9])
+    np.testing.assert_allclose(loaded.predict_distribution(x).quantile([0.1, 0.9]), quantiles, rtol=1e-6)
+    tfe.export_saved_model(calibrated, tmp_path / "saved")
+    signatures = tf.saved_model.load(tmp_path / "saved").signatures
+    served = signatures["quantiles"](inputs=tf.constant(x), levels=tf.constant([0.1, 0.9]))
+    np.testing.assert_allclose(served["quantiles"], quantiles, rtol=1e-4, atol=1e-5)
+    mean = signatures["serving_default"](inputs=tf.constant(x))["mean"]
+    np.testing.assert_allclose(mean, calibrated.predict_proba(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(mean, calibrated.predict_distribution(x).mean, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,66 @@
+"""Assesses a saved model on test data: one page with scores, intervals, pictures and slices, and the numbers as JSON.
+
+The archive of --data has `x` `[examples, ...]` and `y` `[examples]`, and may have `groups` `[examples]` and
+`class_names` `[classes]`; that of --ood has `x`. Test data took no part in training or calibration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from benchmarks.commands import export, options
+from benchmarks.commands.assess import inputs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the model's, the data's and the page's paths."""
+    parser.epilog = options.examples(
+        "assess model.keras --data test.npz",
+        "assess model.keras --data test.npz --ood other.npz --output model.html --title 'Digits, 10 members'",
+    )
+    parser.add_argument(
+        "model", type=pathlib.Path, help="an ensemble, calibrated or not, or any Keras model: a .keras file"
+    )
+    parser.add_argument("--data", type=pathlib.Path, required=True, metavar="NPZ", help="test data: x, y")
+    parser.add_argument("--ood", type=pathlib.Path, metavar="NPZ", help="foreign inputs: x")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=pathlib.Path("assessment.html"), metavar="HTML", help="the page to write"
+    )
+    parser.add_argument("--title", help="of the page (default: the model's file name)")
+    parser.add_argument("--level", type=float, default=0.9, help="of sets and intervals (default 0.9)")
+    parser.add_argument("--tau", type=int, default=10, help="labels per joint prediction (default 10)")
+    parser.add_argument("--kind", help="what a plain model's outputs are, such as logits, where its loss does not say")
+    parser.add_argument("--draws", type=int, default=1000, help="of the examples, for intervals (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of these draws (default 0)")
+    export.add_modules(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Loads the model and the data, writes the page and prints the scores."""
+    if args.output.suffix != ".html":
+        raise ValueError(f"Expected a page that ends in .html. Received: {args.output}")
+    data = inputs.read(args.data, ("x", "y"), ("groups", "class_names"))
+    foreign = inputs.read(args.ood, ("x",))["x"] if args.ood else None
+
+    import tf_ensembles as tfe
+
+    model = export.load_model(args.model, args.modules)
+    found = tfe.assess(
+        model,
+        data["x"],
+        data["y"],
+        x_ood=foreign,
+        groups=data.get("groups"),
+        class_names=data["class_names"].tolist() if "class_names" in data else None,
+        level=args.level,
+        tau=args.tau,
+        kind=args.kind,
+        num_draws=args.draws,
+        seed=args.seed,
+        title=args.title or args.model.name,
+    )
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    paths = found.save(args.output)
+    text = f"{found}\nwrote {paths[0]} and {paths[1]}"
+    options.answer(args, {**found.content, "paths": [str(path) for path in paths]}, text)

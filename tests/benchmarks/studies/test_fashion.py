@@ -1,0 +1,136 @@
+"""The Fashion-MNIST study at a tiny size: networks as Keras trains them, which resume; scores of what is complete."""
+
+import dataclasses
+import gzip
+import math
+
+import keras
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import tf_ensembles as tfe
+from benchmarks.studies.fashion import data, preset, runs, table, training
+from tf_ensembles.ensemble.members import building
+
+RANDOM = np.random.default_rng(0)
+SIZE = preset.Size(num_members=2, steps=6, batch=16, choice_members=1, choice_steps=2, scales=(1.0,), rates=(0.5,))
+
+
+def images(count):
+    return data.Images(RANDOM.random((count, 28, 28, 1), np.float32), RANDOM.integers(0, 10, count))
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return {"train": images(64), "heldout": images(20), "test": images(20), "mnist": images(20)}
+
+
+@pytest.mark.slow
+def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monkeypatch):
+    member = preset.Member("ensemble-bp", 3, 1, steps=6, batch=16, learning_rate=1e-3, prior_scale=2.0, rate=0.5)
+    whole = training._train(member, sets, ["heldout"], tmp_path / "none")
+    monkeypatch.setattr(training, "_CHECKPOINT_STEPS", 4)
+    graph = training._graph(16)
+    kept = []
+    monkeypatch.setattr(training, "_keep", lambda path, step, own: (keep(path, step, own), kept.append(step)))
+    training._train(member, sets, ["heldout"], tmp_path / "checkpoint")
+    assert kept == [4]
+    graph.weights[0].assign(0.0 * graph.weights[0])  # What it left is not what it goes on from.
+    again = training._train(member, sets, ["heldout"], tmp_path / "checkpoint")
+    np.testing.assert_array_equal(again["heldout"], whole["heldout"])
+
+    with building.seeded(3, 1):
+        network = training.build_lenet()
+    with building.seeded(building.prior_seed(3), 1):
+        prior = training.vgg.build_conv_prior((28, 28, 1), 10)
+    known = [np.asarray(prior(sets[name].x)) for name in ("train", "heldout")]
+    added = [2.0 * (part - known[0].mean(0)) / known[0].std(0) for part in known]
+    weights = np.asarray(tfe.Bernoulli(0.5).weights(3, np.arange(64), np.array([1])))[:, 0]
+    assert set(weights) == {0.0, 2.0}
+    optimizer = keras.optimizers.Adam(1e-3)
+    rows = training._rows(member, 64, 0, 6)
+    assert sorted(rows[:4].ravel()) == list(range(64))  # an epoch reads every image once
+    import tensorflow as tf
+
+    for batch in rows:
+        with tf.GradientTape() as tape:
+            entropies = keras.losses.sparse_categorical_crossentropy(
+                sets["train"].y[batch], network(sets["train"].x[batch]) + added[0][batch], from_logits=True
+            )
+            loss = tf.reduce_mean(entropies * weights[batch])
+        optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
+    # Six steps of Adam in float32: each moves a weight by 1e-3 at most, and rounding turns a few of them.
+    np.testing.assert_allclose(whole["heldout"], np.asarray(network(sets["heldout"].x)) + added[1], atol=2e-3)
+
+
+keep = training._keep
+
+
+def test_shifts_are_what_they_are_called():
+    x = np.zeros((3, 28, 28, 1), np.float32)
+    x[:, 4:8, 13:15] = 1.0
+    turned = data.shifted(x, "rotation-30")
+    np.testing.assert_allclose(turned[1, ..., 0], ndimage.rotate(x[1, ..., 0], 30, (1, 0), False, order=1), atol=1e-6)
+    blurred = data.shifted(x, "blur-2")
+    np.testing.assert_allclose(blurred[2, ..., 0], ndimage.gaussian_filter(x[2, ..., 0], 2.0), atol=1e-6)
+    gray = np.full((50, 28, 28, 1), 0.5, np.float32)
+    noise = data.shifted(gray, "noise-0.1") - gray
+    assert abs(noise.std() - 0.1) < 5 * 0.1 / math.sqrt(2 * noise.size)
+    assert data.shift_names()[0] == "rotation-15"
+    assert len(data.shift_names()) == 9
+
+
+def test_files_of_the_data_set_are_read_and_others_refused(tmp_path):
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    pixels = RANDOM.integers(0, 256, (5, 28, 28), np.uint8)
+    header = bytes([0, 0, 8, 3]) + np.array([5, 28, 28], ">u4").tobytes()
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + pixels.tobytes()))
+    np.testing.assert_array_equal(data._idx(folder / "train-images-idx3-ubyte.gz"), pixels)
+    with pytest.raises(ValueError, match=r"Expected train-labels-idx1-ubyte or .* fetches the data"):
+        data.load(str(tmp_path))
+    for name in data._FILES[1:]:
+        (folder / f"{name}.gz").write_bytes((folder / "train-images-idx3-ubyte.gz").read_bytes())
+    with pytest.raises(ValueError, match="Expected the images and labels of fashion-mnist"):
+        data.load(str(tmp_path))
+
+
+def test_what_is_complete_is_scored_stored_and_drawn(sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
+    monkeypatch.setattr(runs, "SETS", ("heldout", "test", "mnist", "blur-1"))
+    monkeypatch.setattr(data, "load", lambda folder: sets)
+    store = tmp_path / "members"
+    store.mkdir()
+
+    def train(members, names):
+        for member in members:
+            logits = {name: RANDOM.normal(size=(20, 10)).astype(np.float32) for name in names}
+            training.files.write_arrays(training.file_of(store, member), logits)
+
+    assert table.complete(SIZE, tmp_path, tmp_path) == {}
+    train(preset.members(SIZE, preset.N), runs.SETS)
+    train(preset.members(SIZE, preset.P, 1.0)[:1], runs.SETS)  # not the whole ensemble, and no choice yet
+    assert list(table.complete(SIZE, tmp_path, tmp_path)) == [preset.N]
+    train(preset.members(SIZE, preset.P, 1.0, choice=True), ["heldout"])
+    train(preset.members(SIZE, preset.P, 1.0), runs.SETS)
+    assert list(table.complete(SIZE, tmp_path, tmp_path)) == [preset.N, preset.P]
+
+    rows = table.score_all(SIZE, tmp_path, tmp_path)
+    found = {(row.agent, row.images, row.score): row for row in rows}
+    logits = training.read_logits(store, preset.members(SIZE, preset.N), "blur-1")
+    assert found[preset.N, "blur-1", "nll"].value == tfe.metrics.marginal_nll(logits, sets["test"].y)
+    alone = [tfe.metrics.marginal_nll(logits[:, [m]], sets["test"].y) for m in range(2)]
+    assert found[preset.ONE, "blur-1", "nll"].value == pytest.approx(np.mean(alone))
+    assert found[preset.ONE, "blur-1", "nll"].error == pytest.approx(abs(alone[0] - alone[1]) / 2)
+    table.write(tmp_path / "scores.csv", {"chosen": 1}, rows)
+    settings, stored = table.read(tmp_path / "scores.csv")
+    assert settings == {"chosen": 1}
+    for row, again in zip(rows, stored, strict=True):
+        expected = dataclasses.astuple(row)[3:]
+        assert dataclasses.astuple(again)[3:] == pytest.approx(expected, rel=6e-3, nan_ok=True)
+    text = table.markdown(stored)
+    assert "| published, ensemble-n | 93.2% | 0.200 | 0.010 |" in text
+    assert "| ensemble-p | " in text
+    assert "ensemble-bp" not in text
+    assert [path.suffix for path in table.draw(stored, tmp_path / "shift")] == [".png", ".svg"]

@@ -1,0 +1,325 @@
+"""The page of an assessment, and its table as text, from the dictionary that the JSON file holds."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from tf_ensembles.assessment import pictures
+from tf_ensembles.assessment.pictures import Series
+
+_METHODS = {
+    "max_probability": "one minus the largest probability",
+    "entropy": "entropy",
+    "mutual_information": "mutual information: how much members disagree",
+    "variance": "variance of the members",
+}
+_LEAST = 10  # examples of a bin, to be drawn
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; margin: 0 auto;
+  padding: 1.5rem 1rem 4rem; max-width: 60rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
+p { margin: .4rem 0; }
+.about, footer, caption, .range { color: #4b5563; font-size: .875rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .6rem 0; min-width: 100%; }
+th, td { text-align: right; padding: .35rem .7rem; border-bottom: 1px solid #e5e7eb; vertical-align: top;
+  font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+td:first-child { min-width: 7rem; }
+thead th { border-bottom: 2px solid #9ca3af; }
+.range { display: block; white-space: nowrap; }
+.own { font-weight: 600; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
+figure { margin: 0; min-width: 0; }
+figcaption { font-weight: 600; font-size: .95rem; overflow-wrap: anywhere; }
+.picture { width: 100%; max-width: 30rem; height: auto; display: block; }
+.picture text { font-size: 12px; fill: #374151; }
+.grid { stroke: #e5e7eb; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; font-size: .85rem; }
+.legend svg { margin-right: .35rem; vertical-align: middle; }
+dl { margin: .4rem 0; }
+@media (max-width: 30rem) { th, td { padding: .3rem .35rem; font-size: .875rem; } .range { font-size: .75rem; } }
+dt { font-weight: 600; }
+dd { margin: 0 0 .3rem; }
+"""
+
+
+def render(content: dict[str, Any]) -> str:
+    """Returns the page as HTML that needs no other file."""
+    body = [
+        f"<h1>{_safe(content['title'])}</h1>",
+        f'<p class="about">{_safe(_facts(content))}</p>',
+        *_summary(content),
+        "<h2>Scores</h2>",
+        _score_table(content),
+        *_differences(content),
+        '<h2>Pictures</h2><div class="pictures">',
+        *_curves(content),
+        "</div>",
+        *_foreign(content),
+        *_slices(content),
+        "<h2>What the scores are</h2><dl>",
+        *(f"<dt>{_safe(one['label'])}</dt><dd>{_safe(one['about'])}.</dd>" for one in content["scores"]),
+        "</dl>",
+        f"<footer><p>{_safe(_how(content))}</p></footer>",
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_safe(content['title'])}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def text(content: dict[str, Any]) -> str:
+    """Returns the table of scores as text for a terminal."""
+    subjects = content["subjects"]
+    rows = [["", *(one["name"] for one in subjects)]]
+    for score in content["scores"]:
+        rows.append([score["label"], *(_cell(one["scores"].get(score["name"])) for one in subjects)])
+    if content["foreign"]:
+        for method, found in content["foreign"]["scores"].items():
+            rows.append([f"AUROC, {method}", _cell(found["auroc"]), *[""] * (len(subjects) - 1)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _facts(content: dict[str, Any]) -> str:
+    parts = [f"{value:,} {name}" for name, value in content["facts"].items()]
+    return f"{content['task'].capitalize()}: {', '.join(parts)}."
+
+
+def _how(content: dict[str, Any]) -> str:
+    settings = content["settings"]
+    names = [one["name"] for one in content["subjects"]]
+    alone = (
+        ' "one member" is the mean, over up to ten members, of what each scores alone; its curves are the first\'s.'
+        if "one member" in names
+        else ""
+    )
+    return (
+        f"In brackets, and as lines through dots: {settings['interval']:.0%} intervals from "
+        f"{settings['num_draws']:,} draws of the examples with replacement (seed {settings['seed']}), at most 200 for "
+        "foreign examples; where all examples agree, exact binomial ones. They say how far another test set of this "
+        "size could be off, not how far another training "
+        f"could.{alone} "
+        f"tf-ensembles {settings['version']}."
+    )
+
+
+def _summary(content: dict[str, Any]) -> list[str]:
+    """One sentence a reader needs first."""
+    own = content["subjects"][0]["scores"]
+    level = content["settings"]["level"]
+    parts = []
+    if "accuracy" in own:
+        parts.append(f"{own['accuracy']['value']:.1%} right")
+    if "rmse" in own:
+        parts.append(f"RMSE {_value(own['rmse']['value'])}")
+    if "coverage" in own:
+        covered = own["coverage"]
+        what = "sets" if "set_size" in own else "intervals"
+        parts.append(f"{what} of {level:.0%} hold the truth {covered['value']:.1%} of the time")
+    foreign = content["foreign"]
+    if foreign and foreign["scores"]:
+        best = max(found["auroc"]["value"] for found in foreign["scores"].values())
+        parts.append(f"foreign inputs told apart with an AUROC of {best:.3f} at best")
+    return [f"<p>{_safe('; '.join(parts))}.</p>"]
+
+
+def _score_table(content: dict[str, Any]) -> str:
+    subjects = content["subjects"]
+    head = "".join(f'<th scope="col">{_safe(one["name"])}</th>' for one in subjects)
+    rows = []
+    for score in content["scores"]:
+        better = score["better"]
+        note = {"smaller": "less is better, at equal coverage"}.get(better) or (
+            f"{better} is better" if better in ("higher", "lower") else f"should be {better}"
+        )
+        cells = "".join(
+            f"<td{' class=own' if not number else ''}>{_html_cell(one['scores'].get(score['name']))}</td>"
+            for number, one in enumerate(subjects)
+        )
+        rows.append(f'<tr><td>{_safe(score["label"])}<span class="range">{_safe(note)}</span></td>{cells}</tr>')
+    return _table(f'<th scope="col">score</th>{head}', rows)
+
+
+def _differences(content: dict[str, Any]) -> list[str]:
+    """What is better or worse than what the model is compared with, beyond chance."""
+    first, *others = content["subjects"]
+    lines = []
+    for other in others:
+        words = []
+        for score in content["scores"]:
+            less = other["model_less_this"].get(score["name"])
+            if less is None or less["low"] is None or score["better"] not in ("higher", "lower"):
+                continue
+            if less["low"] <= 0.0 <= less["high"]:
+                continue
+            better = (less["value"] < 0.0) == (score["better"] == "lower")
+            words.append((better, f"{score['label']} by {_value(abs(less['value']))}"))
+        sentence = [
+            f"{word}: {', '.join(text for is_better, text in words if is_better == wanted)}"
+            for word, wanted in (("better", True), ("worse", False))
+            if any(is_better == wanted for is_better, _ in words)
+        ]
+        found = "; ".join(sentence) or "no difference beyond chance in any score"
+        lines.append(f"<p>Against <b>{_safe(other['name'])}</b>, {_safe(first['name'])} is {_safe(found)}.</p>")
+    if others:
+        lines.append('<p class="about">Only differences whose 95% interval, paired by example, leaves out zero.</p>')
+    return [line.replace(" is no difference", " shows no difference") for line in lines]
+
+
+def _curves(content: dict[str, Any]) -> list[str]:
+    curves = content["curves"]
+    found = []
+    if content["task"] == "classification":
+        reliability = []
+        for name, own in curves.items():
+            points = [point for point in own["reliability"] if point["count"] >= _LEAST] or own["reliability"]
+            reliability.append(
+                Series(name, [point["confidence"] for point in points], [point["accuracy"] for point in points], True)
+            )
+        unit = (0.0, 1.0)
+        found.append(
+            pictures.lines(
+                f"Reliability: is it as often right as it says? (bins of at least {_LEAST} examples)",
+                reliability,
+                "confidence",
+                "accuracy",
+                x_range=(min(value for one in reliability for value in one.x) - 0.02, 1.0),
+                y_range=unit,
+                diagonal=True,
+            )
+        )
+        risks = [
+            Series(name, own["risk_coverage"]["coverage"], own["risk_coverage"]["risk"]) for name, own in curves.items()
+        ]
+        most = max(max(one.y) for one in risks) or 0.01
+        found.append(
+            pictures.lines(
+                "Risk and coverage: errors left when only the surest are answered",
+                risks,
+                "share answered",
+                "share of answers wrong",
+                x_range=unit,
+                y_range=(0.0, 1.05 * most),
+            )
+        )
+        return found
+    calibration = [
+        Series(name, own["calibration"]["promised"], own["calibration"]["observed"], True)
+        for name, own in curves.items()
+        if "calibration" in own
+    ]
+    if calibration:
+        title = "Calibration: how often targets lie below each quantile"
+        found.append(
+            pictures.lines(
+                title, calibration, "promised", "observed", x_range=(0.0, 1.0), y_range=(0.0, 1.0), diagonal=True
+            )
+        )
+    name, own = next(iter(curves.items()))
+    points = Series(name, own["predictions"]["predicted"], own["predictions"]["observed"], True, line=False)
+    found.append(pictures.lines("Predictions and targets", [points], "predicted mean", "target", diagonal=True))
+    return found
+
+
+def _foreign(content: dict[str, Any]) -> list[str]:
+    foreign = content["foreign"]
+    if not foreign:
+        return []
+    if not foreign["scores"]:
+        return ["<h2>Foreign inputs</h2><p>One model that predicts numbers has no score of foreignness.</p>"]
+    rows = [
+        f"<tr><td>{_safe(_METHODS.get(method, method))}</td>"
+        + "".join(f"<td>{_html_cell(found[name])}</td>" for name in ("auroc", "aupr", "fpr95"))
+        + "</tr>"
+        for method, found in foreign["scores"].items()
+    ]
+    head = "".join(f'<th scope="col">{one}</th>' for one in ("score", "AUROC", "AUPR", "false alarms at 95% found"))
+    histogram = foreign["histogram"]
+    picture = pictures.histograms(
+        "How foreign inputs look",
+        histogram["edges"],
+        {"test inputs": histogram["known"], "foreign inputs": histogram["foreign"]},
+        _METHODS.get(histogram["method"], histogram["method"]).split(":")[0],
+    )
+    return [
+        "<h2>Foreign inputs</h2>",
+        "<p>How well do scores of the model tell foreign inputs from test inputs? An AUROC of 0.5 is chance.</p>",
+        _table(head, rows),
+        f'<div class="pictures">{picture}</div>',
+    ]
+
+
+def _slices(content: dict[str, Any]) -> list[str]:
+    found = []
+    for part in content["slices"]:
+        labels = part["labels"]
+        rows = [
+            f"<tr><td>{_safe(row['name'])}</td><td>{row['count']:,}</td>"
+            + "".join(f"<td>{_html_cell(row['scores'][score])}</td>" for score in labels)
+            + "</tr>"
+            for row in part["rows"]
+        ]
+        head = "".join(f'<th scope="col">{_safe(one)}</th>' for one in (part["what"], "examples", *labels.values()))
+        first = next(iter(labels))
+        title = f"{labels[first]} by {part['what']}"
+        picture = pictures.dots(
+            title[0].upper() + title[1:], part["rows"], first, labels[first], unit=first == "accuracy"
+        )
+        found += [
+            f"<h2>By {_safe(part['what'])}</h2>",
+            f'<div class="pictures">{picture}</div>',
+            _table(head, rows),
+        ]
+    return found
+
+
+def _table(head: str, rows: list[str]) -> str:
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _html_cell(found: dict[str, Any] | None) -> str:
+    if found is None or found["value"] is None:
+        return "–"
+    if found["low"] is None:
+        return _safe(_value(found["value"]))
+    return (
+        f'{_safe(_value(found["value"]))}<span class="range">[{_value(found["low"])}, {_value(found["high"])}]</span>'
+    )
+
+
+def _cell(found: dict[str, Any] | None) -> str:
+    if found is None or found["value"] is None:
+        return "-"
+    if found["low"] is None:
+        return _value(found["value"])
+    return f"{_value(found['value'])} [{_value(found['low'])}, {_value(found['high'])}]"
+
+
+def _value(value: float) -> str:
+    """Returns a number with three or four digits that count."""
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 1e-4:
+        return f"{value:.3g}"
+    return (
+        f"{value:,.0f}"
+        if size >= 1000
+        else f"{value:.1f}"
+        if size >= 100
+        else f"{value:.2f}"
+        if size >= 10
+        else f"{value:.3f}"
+    )
+
+
+def _safe(text: str) -> str:
+    return html.escape("".join(letter if letter.isprintable() else " " for letter in str(text)))
