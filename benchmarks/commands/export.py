@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import pathlib
 import zipfile
 from collections.abc import Sequence
 from typing import Any
