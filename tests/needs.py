@@ -17,6 +17,14 @@ def needs(package):
     return pytest.mark.skipif(not extras.is_available(package), reason=extras.missing(package))
 
 
+def needs_keras(version):
+    """Marks a test of what an older Keras than this cannot do."""
+    import keras
+
+    here, needed = ([int(part) for part in text.split(".")[:2]] for text in (keras.__version__, version))
+    return pytest.mark.skipif(here < needed, reason=f"Keras {version} or later; this is {keras.__version__}")
+
+
 def imported(module):
     """Returns a module, or skips the test module that asks for it."""
     package = module.partition(".")[0]

@@ -57,5 +57,5 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and keras.backend.standardize_dtype(inputs.dtype) in ("float32", *_HALF)
             and keras.backend.standardize_dtype(self.moving_mean.dtype) == "float32"
             and self.epsilon >= _LEAST_EPSILON
-            and not (self.synchronized or self.renorm or mask is not None)
+            and not (self.synchronized or getattr(self, "renorm", False) or mask is not None)
         )
