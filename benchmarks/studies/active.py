@@ -79,9 +79,8 @@ class Learner:
     def fit(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         """Trains on all labeled examples at every step; rows of weight 0 fill them up, so that one graph serves all."""
         self._model.set_weights(self._start)
-        optimizer = self._model.optimizer
-        for variable in optimizer.variables:
-            if variable is not optimizer._learning_rate:
+        for variable in self._model.optimizer.variables:
+            if "learning_rate" not in variable.path:
                 variable.assign(0 * variable)
         rows = np.arange(END) % len(y)
         weights = np.where(np.arange(END) < len(y), END / len(y), 0.0).astype(np.float32)
