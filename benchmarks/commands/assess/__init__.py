@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "assess model.keras --data test.npz --ood other.npz --output model.html --title 'Digits, 10 members'",
     )
     parser.add_argument(
-        "model", type=pathlib.Path, help="an ensemble, calibrated or not, or any Keras model: a .keras file"
+        "model", type=options.local_path, help="an ensemble, calibrated or not, or any Keras model: a .keras file"
     )
-    parser.add_argument("--data", type=pathlib.Path, required=True, metavar="NPZ", help="test data: x, y")
-    parser.add_argument("--ood", type=pathlib.Path, metavar="NPZ", help="foreign inputs: x")
+    parser.add_argument("--data", type=options.local_path, required=True, metavar="NPZ", help="test data: x, y")
+    parser.add_argument("--ood", type=options.local_path, metavar="NPZ", help="foreign inputs: x")
     parser.add_argument(
-        "--output", type=pathlib.Path, default=pathlib.Path("assessment.html"), metavar="HTML", help="the page to write"
+        "--output", type=options.local_path, default="assessment.html", metavar="HTML", help="the page to write"
     )
     parser.add_argument("--title", help="of the page (default: the model's file name)")
     parser.add_argument("--level", type=float, default=0.9, help="of sets and intervals (default 0.9)")
