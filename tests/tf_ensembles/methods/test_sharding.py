@@ -66,6 +66,7 @@ def test_two_logical_devices_train_the_members_of_one(tmp_path):
     np.testing.assert_allclose(out["mirrored_epinet"], out["alone_epinet"], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_members_on_a_device_are_those_of_fit():
     one, other = make(run_eagerly=True), make(run_eagerly=True)
     one.fit(X, Y, batch_size=20, verbose=0)
