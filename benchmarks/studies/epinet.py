@@ -190,7 +190,8 @@ def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def summarize(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns one row per method: means over problems and seeds, with the error over seeds, and costs."""
-    rows, found = _read(path), []
+    rows = _read(path)
+    found: list[dict[str, Any]] = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         seeds = sorted({row["seed"] for row in mine})

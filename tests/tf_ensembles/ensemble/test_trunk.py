@@ -70,6 +70,7 @@ def test_heads_on_a_frozen_trunk_are_heads_on_its_features():
     np.testing.assert_allclose(streamed(X), ordered(features), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_head_is_a_keras_model_trained_alone_on_the_features():
     trunk = make_trunk()
     features = np.asarray(trunk(X, training=False))
@@ -131,10 +132,8 @@ def test_one_head_and_its_trunk_train_as_one_keras_model_does(optimizer):
     np.testing.assert_allclose(ensemble(X)[:, 0], model(X), rtol=1e-3, atol=1e-4)  # Adam divides by small numbers.
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize("place", [pytest.param("inputs", marks=SLOW), "features", pytest.param("both", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["inputs", "features", "both"])
 def test_priors_on_inputs_on_features_or_both(place, tmp_path):
     def both():
         image, features = keras.Input((5, 5, 2)), keras.Input((4,))
@@ -219,6 +218,7 @@ def test_a_regression_on_a_trunk_has_a_distribution():
     assert np.isfinite(distribution.log_prob(targets)).all()
 
 
+@pytest.mark.slow
 def test_a_trunk_of_several_inputs_and_outputs():
     one, two = keras.Input((3,), name="one"), keras.Input((2,), name="two")
     hidden = layers.Dense(4)(layers.Concatenate()([one, two]))
@@ -252,6 +252,7 @@ def test_a_member_that_diverges_leaves_the_trunk_alone():
     assert np.abs(after - middle).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_freezing_and_thawing_between_fits():
     trunk = make_trunk(frozen=False, dropout=0.0)
     ensemble = _compiled(2, trunk=trunk, optimizer=keras.optimizers.SGD(0.1))
