@@ -21,8 +21,8 @@ MEMBERS, SCALE, BATCH = 10, 0.3, 32
 
 def make_rollout(problems: int, name: str = "ensemble-bp", updates: int = 1) -> Callable[[int], Any]:
     """Returns a function that makes some steps of the compiled rollout on the wheel."""
-    from bandit_env.neural import problems as problems_lib
-    from bandit_env.neural import rollout
+    from bandit_env.networks import problems as problems_lib
+    from bandit_env.networks import rollout
     from benchmarks.studies import bandit_neural
 
     made = problems_lib.make_wheel(range(problems), 2000, 0.5)
@@ -43,7 +43,7 @@ def make_driver(heads: int = 5) -> Callable[[int], Any]:
     import tf_ensembles as tfe
     from bandit_env import NeuralThompsonAgent
     from bandit_env.agents import driver, observations, stock
-    from bandit_env.neural import export, rollout
+    from bandit_env.networks import export, rollout
 
     task = stock.make_wheel(0, 1, 0.5)
     specs = task.env.time_step_spec(), task.env.action_spec()

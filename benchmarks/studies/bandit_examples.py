@@ -71,7 +71,7 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
     import tf_ensembles as tfe
     from bandit_env import NeuralThompsonAgent
     from bandit_env.agents import observations
-    from bandit_env.neural import export
+    from bandit_env.networks import export
 
     num_actions = observations.check_action_spec(action_spec)
     features = observations.num_features(time_step_spec.observation, num_actions)

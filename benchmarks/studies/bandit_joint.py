@@ -38,7 +38,7 @@ def name_of(members: int, scale: float, bootstrap: bool) -> str:
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run of the sweep: an agent's regret and both of its KLs, by seed."""
     import tf_ensembles as tfe
-    from bandit_env.neural import problems, rollout
+    from bandit_env.networks import problems, rollout
 
     scale, bootstrap = config["scale"], tfe.Bernoulli(0.5) if config["bootstrap"] else None
     agent = rollout.Agent(num_members=config["members"], prior_scale=scale, bootstrap=bootstrap)
@@ -55,7 +55,7 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
 
 def score(agent: Any, seeds: Sequence[int], ratio: int) -> list[Any]:
     """Returns the quality of an agent's predictions on a Neural Testbed problem of each seed, after `10 ratio` data."""
-    from bandit_env.neural import export, problems, rollout
+    from bandit_env.networks import export, problems, rollout
     from tf_ensembles import testbed
 
     tasks = [testbed.make_problem(DIM, ratio, TEMPERATURE, seed) for seed in seeds]

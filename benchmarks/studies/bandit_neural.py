@@ -41,7 +41,7 @@ class Setting:
     """A kind of problem, and how much of it."""
 
     family: str
-    maker: str  # of `bandit_env.neural.problems`
+    maker: str  # of `bandit_env.networks.problems`
     argument: Any
     horizon: int
     per_seed: int = 1  # problems for each seed, whose regret is averaged
@@ -83,7 +83,7 @@ def values_of(agent: str, setting: str) -> tuple[float, ...]:
 
 def make_problems(setting: Setting, seeds: Sequence[int]) -> Any:
     """Returns the problems of some seeds, those of a seed one after the other."""
-    from bandit_env.neural import problems
+    from bandit_env.networks import problems
 
     numbers = [setting.first + seed * setting.per_seed + k for seed in seeds for k in range(setting.per_seed)]
     if setting.maker == "random_network":
@@ -96,7 +96,7 @@ def make_problems(setting: Setting, seeds: Sequence[int]) -> Any:
 def make_agent(name: str, values: Array | float, num_members: int = MEMBERS) -> Any:
     """Returns an agent of the rollout; values decide on its exploration, one for each problem."""
     import tf_ensembles as tfe
-    from bandit_env.neural.rollout import Agent
+    from bandit_env.networks.rollout import Agent
 
     kinds_of = {"dropout": "dropout", "LinTS": "linear", "LinTS on last layer": "last-layer"}
     members = num_members if name.startswith("ensemble") else 1
@@ -108,7 +108,7 @@ def make_agent(name: str, values: Array | float, num_members: int = MEMBERS) -> 
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run of the sweep: an agent with all of its values on all seeds; regret by value and seed, and uniform's."""
-    from bandit_env.neural import rollout
+    from bandit_env.networks import rollout
 
     setting, values, seeds = SETTINGS[config["setting"]], config["values"], config["seeds"]
     made = make_problems(setting, seeds)

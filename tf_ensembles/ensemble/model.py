@@ -106,6 +106,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
         for draft, seen in zip(self._drafts.value, self._samples(sample), strict=False):
             draft.build_on(seen)
         known = all(draft.has_known_outputs for draft in self._drafts.value)
+        self._require_known(known, self._drafts.value[0].models[0])
         self._built_on = None if known else stack.built_on(sample)
         self._stack_models(None if known else sample)
 

@@ -145,16 +145,19 @@ class Trunked:
             structure = inputs_like(self._trunk_specs())
             draft.see(examples, keras.Model(structure, head(self.trunk(structure))), sample)
 
+    def _require_known(self, known: bool, head: keras.Model) -> None:
+        """Raises where heads or priors on a trunk do not know their inputs and outputs."""
+        if self.trunk is not None and not known:
+            raise ValueError(
+                "Expected heads and priors that know their inputs and outputs, where there is a trunk: start them with "
+                f"keras.Input. Received: {type(head).__name__}, which does not"
+            )
+
     def _check_trunk(self) -> None:
         """Raises unless heads, and priors on features, take what the trunk returns."""
         if self.trunk is None:
             return
         members = self._built_members()
-        if self._built_on is not None:
-            raise ValueError(
-                "Expected heads and priors that know their inputs and outputs, where there is a trunk: start them with "
-                f"keras.Input. Received: {type(members.template).__name__}, which does not"
-            )
         theirs = {id(v) for part in (members, self.priors) if part for t in part.templates for v in t.variables}
         if any(id(variable) in theirs for variable in self.trunk.variables):
             raise ValueError("Expected heads with variables of their own. Received: layers of the trunk in a head")

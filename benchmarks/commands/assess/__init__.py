@@ -7,7 +7,6 @@ The archive of --data has `x` `[examples, ...]` and `y` `[examples]`, and may ha
 from __future__ import annotations
 
 import argparse
-import pathlib
 
 from benchmarks.commands import export, options
 from benchmarks.commands.assess import inputs

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bandit_env.networks import export
 from benchmarks.studies import bandit_examples
 from tests.lazy import Lazy
 from tf_ensembles import testbed
@@ -62,7 +63,7 @@ def test_the_neural_ensemble_runs_the_examples():
 def test_members_with_an_output_per_action_read_the_action_s_own():
     import keras
 
-    model = bandit_examples.build_member(features=7, heads=3)
+    model = export.build_member(7, bandit_examples.LAYERS, 3)
     observation = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
     hidden = observation
     *layers, last = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]

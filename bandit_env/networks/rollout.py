@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.neural import network, simulation
-from bandit_env.neural.problems import NeuralProblems
-from bandit_env.neural.simulation import Kind as Kind
+from bandit_env.networks import network, simulation
+from bandit_env.networks.problems import NeuralProblems
+from bandit_env.networks.simulation import Kind as Kind
 from bandit_env.problems import check_sizes
 from tf_ensembles import draws, machine
 from tf_ensembles.base import Array

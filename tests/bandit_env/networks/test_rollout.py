@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
-from bandit_env.neural import export, network, problems, rollout
-from bandit_env.neural.rollout import Agent, Learner
+from bandit_env.networks import export, network, problems, rollout
+from bandit_env.networks.rollout import Agent, Learner
 
 SMALL = Learner(hidden_sizes=(8,), learning_rate=1e-2, batch_size=16, refit_every=20)
 

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.neural import network
-from bandit_env.neural.rollout import Learner, Result
+from bandit_env.networks import network
+from bandit_env.networks.rollout import Learner, Result
 from tf_ensembles.base import Array, Predictive
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble

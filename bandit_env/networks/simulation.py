@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bandit_env import steps, thompson
-from bandit_env.neural import linear, network
-from bandit_env.neural.network import Kernels
-from bandit_env.neural.problems import Noise
+from bandit_env.networks import linear, network
+from bandit_env.networks.network import Kernels
+from bandit_env.networks.problems import Noise
 from tf_ensembles.linear.inputs import Tensor
 
 

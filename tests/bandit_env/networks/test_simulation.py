@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_ensembles as tfe
 from bandit_env import steps
-from bandit_env.neural import export, problems, rollout, simulation
+from bandit_env.networks import export, problems, rollout, simulation
 from tests.lazy import Lazy
 from tests.needs import needs
 from tf_ensembles.ensemble.data import with_ids

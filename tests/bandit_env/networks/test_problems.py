@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bandit_env.neural import problems
+from bandit_env.networks import problems
 from tests.needs import needs
 from tf_ensembles import testbed
 
