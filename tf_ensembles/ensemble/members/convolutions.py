@@ -1,9 +1,9 @@
 """Rules of convolutions: `[members, batch, ..., channels]` with kernels `[members, ..., in, out]`.
 
-Measured on CPUs (`python -m benchmarks.speed.looped cnn tcn`): along one axis, and with kernels of one pixel, products
-of all members' matrices at once are fastest; along two axes, one convolution per member, which oneDNN does better than
-products over patches, grouped convolutions or XLA. Everything around it stays vectorized, and only that one operation
-is in the graph as often as there are members.
+Along one axis, and with kernels of one pixel, they are products of all members' matrices at once. Along two axes there
+is one convolution per member, because on CPUs oneDNN did a loop over members faster than products over patches, grouped
+convolutions or XLA. Everything around it stays vectorized; only that one operation is in the graph as often as there
+are members.
 """
 
 from __future__ import annotations
