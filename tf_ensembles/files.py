@@ -75,7 +75,7 @@ def atomic_path(path: Path, *, durable: bool = False) -> Iterator[pathlib.Path]:
     with _scratch_folder(final) as scratch:
         temporary = scratch / final.name
         yield temporary
-        if temporary.is_dir() and final.is_dir():
+        if temporary.is_dir() and (final.is_dir() or not os.path.lexists(final)):
             _replace_folder(temporary, final)
             return
         if durable:
@@ -138,6 +138,9 @@ def _replace_folder(new: pathlib.Path, final: pathlib.Path) -> None:
     old = new.with_name(f"{final.name}{_OLD}")
     for _ in range(_TRIES):
         try:
+            if not os.path.lexists(final):  # There is none yet, or another writer has moved it aside.
+                os.rename(new, final)
+                return
             if _exchange(new, final):
                 return
             if os.path.lexists(old):
@@ -153,17 +156,17 @@ def _replace_folder(new: pathlib.Path, final: pathlib.Path) -> None:
             # Other writers replace it at the same time: it has just gone, or come back.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST) or not os.path.lexists(new):
                 raise
-            if not os.path.lexists(final):
-                with contextlib.suppress(OSError):
-                    os.rename(new, final)
-                    return
     raise OSError(errno.EBUSY, f"Expected to replace {final}. Received: other writers, {_TRIES} times in a row")
 
 
 def _restore(old: pathlib.Path, final: pathlib.Path) -> None:
     """Moves a folder back that was moved aside, unless there is a new one."""
     if os.path.lexists(old) and not os.path.lexists(final):
-        os.rename(old, final)
+        try:
+            os.rename(old, final)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # A new one has come just now.
+                raise
 
 
 def _exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
