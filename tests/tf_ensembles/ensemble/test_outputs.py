@@ -191,6 +191,7 @@ def _check_export(ensemble, raw, mixture, total, aleatoric, p, tmp_path):
     assert min(np.abs(sample - each[:, m]).max() for m in range(MEMBERS)) < 1e-6
 
 
+@pytest.mark.slow
 def test_every_signature_runs_in_tensorflow_lite(tmp_path):
     ensemble = _ensemble(of.SparseCategoricalCrossentropy(from_logits=True), 3)
     path = str(tfe.export_saved_model(ensemble, tmp_path / "saved"))

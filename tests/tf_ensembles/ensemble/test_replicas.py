@@ -25,7 +25,7 @@ for name, strategy in strategies.items():
             builders.dense, 3, tfe.PriorFunction(builders.dense, 2.0), tfe.Bernoulli(0.5), l2=1e-3, seed=1
         )
         model.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.1), loss, metrics=["accuracy"])
-    for attempt in ("arrays", "dataset"):
+    for attempt in sys.argv[2:]:
         if attempt == "arrays":
             history = model.fit(x, y, batch_size=10, epochs=3, verbose=0)
         else:
@@ -93,18 +93,19 @@ np.savez(sys.argv[1], **out)
 CASES = ("sum", "weights", "norm")
 
 
-def run(script, path):
-    result = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+def run(script, path, *arguments):
+    command = [sys.executable, "-c", script, str(path), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
     return np.load(path)
 
 
-def test_two_logical_devices_equal_one(tmp_path):
-    out = run(SCRIPT, tmp_path / "out.npz")
+@pytest.mark.parametrize("attempt", ["arrays", pytest.param("dataset", marks=pytest.mark.slow)])
+def test_two_logical_devices_equal_one(tmp_path, attempt):
+    out = run(SCRIPT, tmp_path / "out.npz", attempt)
     for kind in ("loss", "members", "logits"):
-        for attempt in ("arrays", "dataset"):
-            # Sums over the batch are taken in two halves: float32 rounding, grown a little by 25 steps of Adam.
-            np.testing.assert_allclose(out[f"two_{kind}_{attempt}"], out[f"one_{kind}_{attempt}"], rtol=1e-3, atol=1e-4)
+        # Sums over the batch are taken in two halves: float32 rounding, grown a little by 15 steps of Adam.
+        np.testing.assert_allclose(out[f"two_{kind}_{attempt}"], out[f"one_{kind}_{attempt}"], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
