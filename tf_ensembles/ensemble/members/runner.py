@@ -107,7 +107,7 @@ class Runner:
         call = Call(operation, (list(args), kwargs), self._tables_in(operation))
         variables = [self.variable(variable) for variable in call.variables]
         values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or _asks_other_replicas(operation):
             said = self._one_by_one(call, values)
         else:
             mapped = self._mapped.setdefault(call.key(), Mapped(call, self.num_members))
@@ -147,6 +147,14 @@ class Runner:
             if variable.regularizer is not None:
                 values = tf.unstack(self.variable(variable).value, num=self.num_members)
                 self._penalties.append(tf.stack([variable.regularizer(value) for value in values]))
+
+
+def _asks_other_replicas(operation: Any) -> bool:
+    """Whether a layer waits for other replicas, which it cannot do from within a loop or a map."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1 or not isinstance(operation, keras.layers.Layer):
+        return False
+    norms = [part for part in keras_private.all_layers(operation) if isinstance(part, keras.layers.BatchNormalization)]
+    return any(norm.synchronized for norm in norms)
 
 
 def _merge(tensor: tf.Tensor) -> tf.Tensor:
