@@ -13,12 +13,16 @@ from tests.tf_ensembles.ensemble.test_contract import FLAT, IMAGE, LOOPED, MODEL
 
 
 def _attentive():
-    """Masks, draws of each member's own, batch statistics, losses that layers add, rows of embeddings."""
+    """Masks, draws of each member's own, batch statistics, losses that layers add, rows of embeddings.
+
+    Without biases that the loss does not feel, before batch norm and in attention: Adam would make steps of rounding.
+    """
     tokens = keras.Input((None,), dtype="int32")
     x = layers.Embedding(5, 4, mask_zero=True)(tokens)
     x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 2, dropout=0.3, use_bias=False)(x, x))
     x = layers.GRU(3, dropout=0.3)(layers.Dropout(0.3)(x))
-    x = layers.BatchNormalization()(layers.Dense(4, activity_regularizer="l2", kernel_regularizer="l1")(x))
+    dense = layers.Dense(4, use_bias=False, activity_regularizer="l2", kernel_regularizer="l1")
+    x = layers.BatchNormalization()(dense(x))
     return keras.Model(tokens, layers.Dense(2)(x))
 
 
