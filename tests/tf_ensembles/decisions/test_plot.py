@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
+from tests.needs import needs
 
+pytestmark = needs("matplotlib")
 RANDOM = np.random.default_rng(0)
 LOGITS, LABELS = RANDOM.normal(size=(40, 3, 4)), RANDOM.integers(0, 4, 40)
 

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -200,7 +201,8 @@ class Mapped:
         """
         given = (list(values), *call.split())
         try:
-            return self._run(*given)
+            with _attempt_unlogged():
+                return self._run(*given)
         except Exception:  # A converter that is missing is no more than one of the things that may go wrong.
             if self.way == LOOP:
                 raise
@@ -251,6 +253,21 @@ class Mapped:
         outputs = once.get_concrete_function(first).structured_outputs
         specs = tf.nest.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), outputs)
         return tf.map_fn(once, elements, fn_output_signature=specs)
+
+
+@contextlib.contextmanager
+def _attempt_unlogged() -> Iterator[None]:
+    """Keeps TensorFlow from logging, over pages, that an operation has no converter: there is another way then."""
+    logger, unlogged = logging.getLogger("tensorflow"), _no_missing_converter
+    logger.addFilter(unlogged)
+    try:
+        yield
+    finally:
+        logger.removeFilter(unlogged)
+
+
+def _no_missing_converter(record: logging.LogRecord) -> bool:
+    return "parallel_for" not in record.pathname
 
 
 @contextlib.contextmanager
