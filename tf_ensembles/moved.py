@@ -41,7 +41,7 @@ MODULES = {
     "bandit_env.tasks": "bandit_env.agents.tasks",
     **{f"benchmarks.figure_{number}": f"benchmarks.figures.testbed.figure_{number}" for number in (1, 2, 7, 9)},
     **{f"benchmarks.figure_{number}": f"benchmarks.figures.cifar10.figure_{number}" for number in (3, 4, 5, 10, 11)},
-    "benchmarks.bandit_examples": "benchmarks.studies.bandit_examples",
+    "benchmarks.bandit_examples": "benchmarks.studies.bandit.examples",
     "benchmarks.bandit_speed": "benchmarks.speed.bandit",
     "benchmarks.advise_rule": "benchmarks.studies.advise_rule",
     "benchmarks.cifar10_prior_scale": "benchmarks.studies.cifar10_prior_scale",

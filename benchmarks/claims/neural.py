@@ -20,7 +20,7 @@ from benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Eff
 from benchmarks.claims.tests.agents import Pair
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.stats import Floats, Interval, NoDataError
-from benchmarks.studies.bandit_neural import DATA, NETWORK, WHEEL
+from benchmarks.studies.bandit.neural import DATA, NETWORK, WHEEL
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 Usage: `python -m benchmarks.speed.bandit_neural`. Both run an ensemble of ten MLPs (32, 32) with prior and bootstrap on
 the wheel, one update of 32 decisions after each. The driver has one problem, which is what an agent of TF-Agents has;
 the rollout has 20 side by side, and one. Times are of the processor, so that other work on the machine counts little,
-and leave out tracing and compilation. Then the cost of a decision for each agent of `bandit_neural`.
+and leave out tracing and compilation. Then the cost of a decision for each agent of `benchmarks.studies.bandit.neural`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def make_rollout(problems: int, name: str = "ensemble-bp", updates: int = 1) -> 
     """Returns a function that makes some steps of the compiled rollout on the wheel."""
     from bandit_env.networks import problems as problems_lib
     from bandit_env.networks import rollout
-    from benchmarks.studies import bandit_neural
+    from benchmarks.studies.bandit import neural
 
     made = problems_lib.make_wheel(range(problems), 2000, 0.5)
-    value = {"prior_scale": SCALE, "epsilon": 0.05, "dropout": 0.1, "noise": 0.3}.get(bandit_neural.GRIDS[name][0], 0.0)
-    agent = bandit_neural.make_agent(name, value, MEMBERS)
+    value = {"prior_scale": SCALE, "epsilon": 0.05, "dropout": 0.1, "noise": 0.3}.get(neural.GRIDS[name][0], 0.0)
+    agent = neural.make_agent(name, value, MEMBERS)
     learner = rollout.Learner(batch_size=BATCH, updates_per_decision=updates, capacity=2000)
     return lambda steps: rollout.run(agent, made, steps, learner, num_workers=1)
 
@@ -71,7 +71,7 @@ def seconds_per_step(run: Callable[[int], Any], steps: int, clock: Callable[[], 
 
 def measure(steps: int, repeats: int) -> dict[str, float]:
     """Returns milliseconds of a decision by path and by agent, medians of turns, and ratios."""
-    from benchmarks.studies import bandit_neural
+    from benchmarks.studies.bandit import neural
 
     paths: dict[str, tuple[Callable[[int], Any], int, int]] = {
         "driver": (make_driver(), 1, max(20, steps // 10)),
@@ -87,7 +87,7 @@ def measure(steps: int, repeats: int) -> dict[str, float]:
     for name in ("rollout of 1", "rollout of 20"):
         for path in ("driver", "driver, one head"):
             result[f"{path} / {name}"] = float(np.median(np.array(times[path]) / np.array(times[name])))
-    for name in bandit_neural.AGENTS:
+    for name in neural.AGENTS:
         run = make_rollout(20, name)
         result[f"{name}, ms"] = 1000.0 * seconds_per_step(run, steps, time.process_time) / 20
     return result

@@ -158,7 +158,11 @@ class Calibrated(Wrapped):
 
     def transform(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns calibrated logits `[batch, members, classes]`, or `[batch, members, labels]`."""
-        logits = scaled(kinds.as_logits_tensor(outputs, self.model.kind), self.factors.value, self.offsets.value)
+        logits = scaled(
+            kinds.as_logits_tensor(outputs, outputs_lib.require(self.model.kind, None)),
+            self.factors.value,
+            self.offsets.value,
+        )
         return logits if len(logits.shape) == 3 else logits[..., 1] - logits[..., 0]
 
     def get_config(self) -> dict[str, Any]:
@@ -230,7 +234,7 @@ class IsotonicCalibrated(Wrapped):
 
     def transform(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns calibrated probabilities `[batch, members, 2]`."""
-        members = tf.nn.softmax(kinds.as_logits_tensor(outputs, self.model.kind))[..., 1]
+        members = tf.nn.softmax(kinds.as_logits_tensor(outputs, outputs_lib.require(self.model.kind, None)))[..., 1]
         healthy = self._healthy()
         mixture = tf.reduce_mean(outputs_lib.of_members(members, healthy), axis=1, keepdims=True)
         goal = _interpolate(mixture, self.points.value, self.values.value)

@@ -95,11 +95,10 @@ def reshaped(c: components.Components, log_weights: Any, shifts: Any, factors: A
 
 
 @dataclasses.dataclass(frozen=True)
-class Widened(heads.Head):
-    """Reads outputs as another head does, with standard deviations multiplied by a factor."""
+class _Over(heads.Head):
+    """Reads outputs as another head does, but for the noise."""
 
     base: heads.Head
-    factor: float
 
     @property
     def kind(self) -> Kind:
@@ -115,6 +114,13 @@ class Widened(heads.Head):
     def columns(self) -> str:
         """Those of the base."""
         return self.base.columns
+
+
+@dataclasses.dataclass(frozen=True)
+class Widened(_Over):
+    """Reads outputs as another head does, with standard deviations multiplied by a factor."""
+
+    factor: float
 
     def components(self, outputs: tf.Tensor) -> components.Components:
         """Returns the distribution of each member, wider or narrower."""
@@ -143,28 +149,12 @@ class CalibratedNoise(Wrapped):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reshaped(heads.Head):
+class Reshaped(_Over):
     """Reads outputs as another head does, with noise of another shape."""
 
-    base: heads.Head
     log_weights: tuple[float, ...]
     shifts: tuple[float, ...]
     factors: tuple[float, ...]
-
-    @property
-    def kind(self) -> Kind:
-        """That of the base."""
-        return self.base.kind
-
-    @property
-    def blocks(self) -> tuple[int, int]:
-        """Those of the base."""
-        return self.base.blocks
-
-    @property
-    def columns(self) -> str:
-        """Those of the base."""
-        return self.base.columns
 
     def components(self, outputs: tf.Tensor) -> components.Components:
         """Returns the distribution of each member, of the new shape."""

@@ -181,17 +181,6 @@ class Ensemble(Trunked, Collected, Steps, Served):
         super().summary(*args, **kwargs)
         (kwargs.get("print_fn") or print)(f"Members run: {self.execution}")
 
-    @property
-    def kind(self) -> Kind | None:
-        """What member outputs are; None where neither `outputs` nor the loss says so."""
-        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
-        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
-
-    @property
-    def head(self) -> Any:
-        """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes."""
-        return outputs.head_of(self.kind, self._member_loss, self._known_head)
-
     # The forward pass.
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:

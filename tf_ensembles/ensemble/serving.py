@@ -29,6 +29,17 @@ class Served(keras.Model):
 
     _known_head: heads.Head | None
 
+    @property
+    def kind(self) -> Kind | None:
+        """What member outputs are; None where neither `outputs` nor the loss says so."""
+        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
+        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
+
+    @property
+    def head(self) -> Any:
+        """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes."""
+        return outputs.head_of(self.kind, self._member_loss, self._known_head)
+
     def predict_proba(self, x: Any, batch_size: int | None = None) -> Array:
         """Returns the mixture's prediction: probabilities `[batch, classes]`, or means `[batch, targets]`.
 
@@ -126,11 +137,11 @@ class Served(keras.Model):
             self._set_noise(members[:, _healthy(self)], targets)
 
     def _require_head(self, method: str) -> heads.Head:
-        outputs.require(self.kind, self.loss)
+        kind = outputs.require(self.kind, self.loss)
         if self.head is None:
             raise ValueError(
                 f"Expected a regression for {method}, such as one compiled with tfe.losses.GaussianNLL(). "
-                f"Received: outputs of kind {self.kind.value!r}"
+                f"Received: outputs of kind {kind.value!r}"
             )
         return self.head
 

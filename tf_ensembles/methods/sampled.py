@@ -64,17 +64,6 @@ class Sampled(Served):
         return self._seed
 
     @property
-    def kind(self) -> Kind | None:
-        """What member outputs are; None where neither `outputs` nor the loss says so."""
-        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
-        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
-
-    @property
-    def head(self) -> Any:
-        """What the columns of a regression mean; None for classes."""
-        return outputs.head_of(self.kind, self._member_loss, self._known_head)
-
-    @property
     def diverged(self) -> Array:
         """No member is ever left out, `[members]` of bool."""
         return np.zeros(self.num_members, bool)

@@ -6,10 +6,7 @@ members for "one", which is the mean over the members of ensemble-n of what each
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-import json
 import math
 import pathlib
 from collections.abc import Sequence
@@ -19,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import style
+from benchmarks.studies import kept
 from benchmarks.studies.fashion import data, preset, runs
 from benchmarks.studies.fashion.preset import BP, ONE, N, P
-from tf_ensembles import extras, files, metrics
+from tf_ensembles import extras, metrics
 from tf_ensembles.decisions import foreign
 
 # What others publish for this network, ten members: accuracy, NLL, ECE. And a deep ensemble's AUROC against MNIST.
@@ -105,24 +103,15 @@ def _mean(rows: Sequence[Row]) -> Row:
 
 def write(path: pathlib.Path, settings: dict[str, Any], rows: Sequence[Row]) -> None:
     """Writes rows, with what was chosen in the first line; the file appears whole or not at all."""
-    text = io.StringIO()
-    text.write(f"# {json.dumps(settings, sort_keys=True)}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in dataclasses.fields(Row)])
-    writer.writerows([row.agent, row.images, row.score, f"{row.value:.6g}", f"{row.error:.3g}"] for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.atomic_path(path) as temporary:
-        temporary.write_text(text.getvalue())
+    cells = [[row.agent, row.images, row.score, f"{row.value:.6g}", f"{row.error:.3g}"] for row in rows]
+    kept.write(path, settings, [field.name for field in dataclasses.fields(Row)], cells)
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], list[Row]]:
     """Returns what was chosen and the rows of a stored file."""
-    first, *lines = path.read_text().splitlines()
-    rows = [
-        Row(line["agent"], line["images"], line["score"], float(line["value"]), float(line["error"]))
-        for line in csv.DictReader(lines)
-    ]
-    return json.loads(first.removeprefix("# ")), rows
+    settings, lines = kept.read(path)
+    rows = [Row(one["agent"], one["images"], one["score"], float(one["value"]), float(one["error"])) for one in lines]
+    return settings, rows
 
 
 def markdown(rows: Sequence[Row]) -> str:

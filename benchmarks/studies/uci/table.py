@@ -5,10 +5,7 @@ A stored file carries the settings that made it in its first line, and is used a
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-import json
 import math
 import pathlib
 from collections.abc import Sequence
@@ -16,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies import kept
 from benchmarks.studies.uci import protocol
-from tf_ensembles import files, metrics
+from tf_ensembles import metrics
 
 SCORES = ("rmse", "nll", "joint_nll", "crps", "coverage")
 ONE_MODEL = "one model"
@@ -58,25 +56,15 @@ def score_one_model(split: int, mean: Any, std: Any, y: Any) -> Row:
 
 def write(path: pathlib.Path, settings: dict[str, Any], rows: Sequence[Row]) -> None:
     """Writes rows, with the settings in the first line; the file appears whole or not at all."""
-    text = io.StringIO()
-    text.write(f"# {json.dumps(settings, sort_keys=True)}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in dataclasses.fields(Row)])
-    for row in rows:
-        writer.writerow([row.agent, row.split, *(f"{getattr(row, name):.6g}" for name in SCORES)])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.atomic_path(path) as temporary:
-        temporary.write_text(text.getvalue())
+    cells = [[row.agent, row.split, *(f"{getattr(row, name):.6g}" for name in SCORES)] for row in rows]
+    kept.write(path, settings, [field.name for field in dataclasses.fields(Row)], cells)
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], list[Row]]:
     """Returns the settings and the rows of a stored file."""
-    first, *lines = path.read_text().splitlines()
-    rows = [
-        Row(line["agent"], int(line["split"]), *(float(line[name]) for name in SCORES))
-        for line in csv.DictReader(lines)
-    ]
-    return json.loads(first.removeprefix("# ")), rows
+    settings, lines = kept.read(path)
+    rows = [Row(line["agent"], int(line["split"]), *(float(line[name]) for name in SCORES)) for line in lines]
+    return settings, rows
 
 
 def interval(rows: Sequence[Row], agent: str, name: str) -> tuple[float, float]:

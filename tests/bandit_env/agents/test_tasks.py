@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bandit_env.networks import export
-from benchmarks.studies import bandit_examples
+from benchmarks.studies.bandit import examples
 from tests.lazy import Lazy
 from tf_ensembles import testbed
 
@@ -54,8 +54,8 @@ def test_a_classification_data_set_pays_for_the_right_class():
 
 @pytest.mark.slow
 def test_the_neural_ensemble_runs_the_examples():
-    for task in bandit_examples.TASKS:
-        regret = bandit_examples.run(task, bandit_examples.AGENTS[0], steps=4, seed=0, exploration=1.0)
+    for task in examples.TASKS:
+        regret = examples.run(task, examples.AGENTS[0], steps=4, seed=0, exploration=1.0)
         assert regret.shape == (4,)
         assert (regret >= 0.0).all()
 
@@ -63,7 +63,7 @@ def test_the_neural_ensemble_runs_the_examples():
 def test_members_with_an_output_per_action_read_the_action_s_own():
     import keras
 
-    model = export.build_member(7, bandit_examples.LAYERS, 3)
+    model = export.build_member(7, examples.LAYERS, 3)
     observation = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
     hidden = observation
     *layers, last = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
@@ -80,7 +80,7 @@ def test_exploration_is_tuned_to_the_lowest_mean_final_regret():
     rows = [
         {"exploration": value, "regret_9": regret} for value, regret in [(0.1, 1.0), (0.1, 9.0), (0.3, 4.0), (0.3, 5.0)]
     ]
-    assert bandit_examples.best_exploration(rows, 9) == 0.3
+    assert examples.best_exploration(rows, 9) == 0.3
 
 
 def test_final_regrets_are_compared_seed_by_seed():
@@ -94,7 +94,7 @@ def test_final_regrets_are_compared_seed_by_seed():
             for seed, regret in enumerate(regrets)
         ]
     )
-    final = bandit_examples.summarize(table, 9).set_index("agent")
+    final = examples.summarize(table, 9).set_index("agent")
     np.testing.assert_allclose(final.loc["epsilon-greedy", ["regret", "minus_ensemble"]].astype(float), [3.5, 2.0])
     np.testing.assert_allclose(final.loc["epsilon-greedy", "minus_ensemble_error"], 1.0)  # of differences 1 and 3
     assert final.loc["dropout", "minus_ensemble_error"] == 0.0

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 from benchmarks.claims import judge, neural
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
-from benchmarks.studies import bandit_neural
+from benchmarks.studies.bandit import neural as study
 
 REGRET = [claim for claim in neural.CLAIMS if isinstance(claim.test, neural.FamilyRegret)]
 
@@ -24,10 +24,10 @@ def write(folder, name, rows):
 def make_regrets(folder, means, seeds=20, noise=0.02):
     """Writes regrets with these means by agent, 1 for others; a problem is as hard for all."""
     chance, rows = np.random.default_rng(0), []
-    for setting, about in bandit_neural.SETTINGS.items():
+    for setting, about in study.SETTINGS.items():
         for seed in range(seeds):
             hard = 1.0 + 0.1 * chance.standard_normal()
-            for agent in bandit_neural.AGENTS:
+            for agent in study.AGENTS:
                 share = means.get(agent, 1.0) * hard * (1.0 + noise * chance.standard_normal())
                 rows.append(
                     {"family": about.family, "setting": setting, "agent": agent, "seed": seed, "share": 0.2 * share}

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-SCRIPT = """
+HEAD = """
 import sys
 import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -19,6 +19,8 @@ x, y = builders.make_inputs(builders.dense, 41), builders.make_labels(41)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 out = {}
 strategies = {"one": tf.distribute.get_strategy(), "two": tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])}
+"""
+SCRIPT = """
 for name, strategy in strategies.items():
     with strategy.scope():
         model = tfe.Ensemble(
@@ -38,18 +40,6 @@ for name, strategy in strategies.items():
 np.savez(sys.argv[1], **out)
 """
 MORE = """
-import sys
-import keras, numpy as np, tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-import tf_ensembles as tfe
-from tests import builders
-
-# The last of 41 examples makes a batch of its own, which leaves a replica without any.
-x, y = builders.make_inputs(builders.dense, 41), builders.make_labels(41)
-loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-out = {}
-strategies = {"one": tf.distribute.get_strategy(), "two": tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])}
 cases = {
     "sum": dict(optimizer=lambda: keras.optimizers.SGD(0.01), reduction="sum"),
     "weights": dict(optimizer=lambda: keras.optimizers.SGD(0.1), reduction="mean_with_sample_weight"),
@@ -102,7 +92,7 @@ def run(script, path, *arguments):
 
 @pytest.mark.parametrize("attempt", ["arrays", pytest.param("dataset", marks=pytest.mark.slow)])
 def test_two_logical_devices_equal_one(tmp_path, attempt):
-    out = run(SCRIPT, tmp_path / "out.npz", attempt)
+    out = run(HEAD + SCRIPT, tmp_path / "out.npz", attempt)
     for kind in ("loss", "members", "logits"):
         # Sums over the batch are taken in two halves: float32 rounding, grown a little by 15 steps of Adam.
         np.testing.assert_allclose(out[f"two_{kind}_{attempt}"], out[f"one_{kind}_{attempt}"], rtol=1e-3, atol=1e-4)
@@ -110,7 +100,7 @@ def test_two_logical_devices_equal_one(tmp_path, attempt):
 
 @pytest.mark.slow
 def test_two_logical_devices_equal_one_for_every_reduction_and_norm(tmp_path):
-    out = run(MORE, tmp_path / "out.npz")
+    out = run(HEAD + MORE, tmp_path / "out.npz")
     for kind in ("loss", "members", "logits"):
         for case in CASES:
             np.testing.assert_allclose(out[f"two_{kind}_{case}"], out[f"one_{kind}_{case}"], rtol=1e-4, atol=1e-5)

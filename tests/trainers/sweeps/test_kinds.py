@@ -154,7 +154,7 @@ def test_names_of_kinds():
 
 
 def test_all_registered_functions_exist():
-    import benchmarks.studies.bandit_examples  # noqa: F401 - it registers its kind.
+    import benchmarks.studies.bandit.examples  # noqa: F401 - it registers its kind.
     from trainers.sweeps import worker
 
     for name in set(kinds.ALIASES.values()):

@@ -1,6 +1,6 @@
 """Does joint KL predict regret, and marginal KL not? Some twenty agents on random networks, by both.
 
-Usage: `python -m benchmarks.studies.bandit_joint --output results/bandit_joint`; the same command continues after a
+Usage: `python -m benchmarks.studies.bandit.joint --output results/bandit_joint`; the same command continues after a
 kill. Agents are ensembles of different sizes, prior scales and bootstraps. Each is scored twice, with the same learner,
 one update for each example: by its KL from the truth on Neural Testbed problems of d = 10, the mean over 100 and 1,000
 examples, and by its regret on bandits of the same dimension and temperature. Nothing is tuned.
@@ -21,7 +21,7 @@ from trainers.sweeps import kinds
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-joint", "benchmarks.studies.bandit_joint:compute")
+KIND = kinds.register("bandit-joint", "benchmarks.studies.bandit.joint:compute")
 DIM, TEMPERATURE, RATIOS, HORIZON = 10, 0.1, (10, 100), 1000
 SEEDS, PER_SEED = tuple(range(20)), 2
 BATCHES = 500  # of joint predictions per problem

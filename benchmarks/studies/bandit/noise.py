@@ -1,6 +1,6 @@
 """What it costs not to know the noise: regret with estimated variances beside the oracle's, on the paper's bandits.
 
-Usage: `python -m benchmarks.studies.bandit_noise`. The same problems and reward noise for all, in a TF-Agents driver:
+Usage: `python -m benchmarks.studies.bandit.noise`. The same problems and reward noise for all, in a TF-Agents driver:
 ensemble-bp that is told the noise of each arm, one that estimates it, one that takes the mean variance for all arms,
 and ensemble-p with Table 2's parameters, told and not.
 """

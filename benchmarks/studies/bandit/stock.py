@@ -1,6 +1,6 @@
 """Regret of linear agents on TF-Agents' own environments: stock LinTS and LinUCB, and ours.
 
-Usage: `python -m benchmarks.studies.bandit_stock`. LinTS and LinUCB have their defaults, which take a noise and a prior
+Usage: `python -m benchmarks.studies.bandit.stock`. LinTS and LinUCB have their defaults, which take a noise and a prior
 of variance 1; ours are told neither and estimate both. On drifting rewards all forget alike. A decision's regret is
 known, because the environments' mean rewards are.
 """

@@ -1,6 +1,6 @@
 """Regret of neural agents where rewards are not linear: random networks, the wheel, and data as bandits.
 
-Usage: `python -m benchmarks.studies.bandit_neural --output results/bandit_neural`; the same command continues after a
+Usage: `python -m benchmarks.studies.bandit.neural --output results/bandit_neural`; the same command continues after a
 kill. Everything is decided here, before anything runs. All agents meet the same problems and noise, and have the same
 networks, trained by Adam at the same rate. Two things are chosen for each agent and setting, to the lowest mean regret
 on seeds 100 to 104: how it explores (epsilon, prior scale, dropout rate, the noise of linear models; four values, none
@@ -29,7 +29,7 @@ from trainers.sweeps import kinds
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-neural", "benchmarks.studies.bandit_neural:compute")
+KIND = kinds.register("bandit-neural", "benchmarks.studies.bandit.neural:compute")
 MEMBERS = 10
 SEEDS, TUNING_SEEDS = tuple(range(20)), tuple(range(100, 105))
 NETWORK, WHEEL, DATA = "random network", "wheel", "data"

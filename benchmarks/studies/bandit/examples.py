@@ -1,6 +1,6 @@
 """Bandits that are not linear-Gaussian: the neural ensemble against epsilon-greedy and dropout Thompson sampling.
 
-Usage: `python -m benchmarks.studies.bandit_examples`; the same command continues after a kill. Two tasks: a Neural
+Usage: `python -m benchmarks.studies.bandit.examples`; the same command continues after a kill. Two tasks: a Neural
 Testbed problem with binary rewards, and digits of scikit-learn, where naming the digit pays 1. All agents have the
 same layers, the same replay buffer and the same number of Adam updates at the same rate. What decides on exploration
 (prior scale, epsilon, dropout rate) is tuned for each agent and task alike, to the lowest final regret on seeds that
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import keras
     import pandas as pd
 
-KIND = kinds.register("bandit-examples", "benchmarks.studies.bandit_examples:compute")
+KIND = kinds.register("bandit-examples", "benchmarks.studies.bandit.examples:compute")
 TASKS = ("testbed", "digits")
 LAYERS, MEMBERS, RATE, BATCH, UPDATES = (50, 50), 10, 3e-3, 128, 2
 # By agent: what decides on its exploration, and the values to choose from.
