@@ -140,7 +140,8 @@ class Epinet(Sampled):
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
         """Returns member outputs `[batch, members, outputs]`; in training, those of this step's indices."""
-        x = data.split(inputs).x
+        parts = data.split(inputs)
+        x = parts.x
         self._see(x)
         if training and self.compiled:
             step = tf.reshape(tf.cast(keras_private.steps_taken(self.optimizer), tf.int64), [1])
@@ -150,12 +151,15 @@ class Epinet(Sampled):
         features = self.trunk(x, training=bool(training and self.trunk.trainable))
         result = tf.cast(self.base(features), tf.float32)[None] + self._learned(tf.stop_gradient(features), index)
         if self.prior is not None and self.priors is not None:
-            seen = trunk_lib.prior_inputs(self._prior_on, x, features)
-            each = base.prior_outputs(self.priors, seen)  # [index_dim, batch, outputs]
+            each = self._prior_outputs(x, features) if parts.prior is None else tf.transpose(parts.prior, [1, 0, 2])
             scale = self.prior.scale / math.sqrt(self.index_dim)
             prior = scale * tf.tensordot(index, each, 1)
             result = result + prior if self.head is None else self.head.add_prior(result, prior)
         return tf.transpose(result, [1, 0, 2])
+
+    def _prior_outputs(self, x: Any, features: Any) -> tf.Tensor:
+        """Returns what each prior says, `[index_dim, batch, outputs]`."""
+        return base.prior_outputs(self.priors, trunk_lib.prior_inputs(self._prior_on, x, features))
 
     def _learned(self, features: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         """Returns what the small network adds, `[members, batch, outputs]`."""
@@ -203,6 +207,8 @@ class Epinet(Sampled):
             if not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)
             first_step = tf.Variable(tf.cast(keras_private.steps_taken(self.optimizer), tf.int64), trainable=False)
+            if self._prior_on == "inputs":  # Frozen functions of the inputs: evaluated once, where that fits in memory.
+                given["x"] = data.with_ids(x, None, stack.cached_prior(self.priors, x, len(y), self._num_outputs))
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=first_step)
         self._forget_noise()
         history = super().fit(**given, **kwargs)

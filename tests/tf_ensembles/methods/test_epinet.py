@@ -8,6 +8,7 @@ from keras import layers
 
 import tf_ensembles as tfe
 from tf_ensembles import draws
+from tf_ensembles.ensemble.members import stack
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4)).astype(np.float32)
@@ -74,6 +75,22 @@ def test_a_step_is_that_of_the_mean_loss_over_its_indices():
         np.testing.assert_allclose(variable, value, rtol=1e-4, atol=1e-6)
     for old, variable in zip(frozen, epinet.priors.variables, strict=True):
         np.testing.assert_array_equal(old, np.asarray(variable))
+
+
+def test_a_prior_that_is_kept_trains_as_one_that_is_asked_each_time(monkeypatch):
+    found, asked = [], []
+    ask = tfe.Epinet._prior_outputs
+    monkeypatch.setattr(tfe.Epinet, "_prior_outputs", lambda self, *seen: asked.append(seen) or ask(self, *seen))
+    for size in (stack._PRIOR_CACHE_BYTES, 0):
+        asked.clear()
+        monkeypatch.setattr(stack, "_PRIOR_CACHE_BYTES", size)
+        epinet = _epinet()
+        epinet.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
+        epinet.fit(X, Y, batch_size=8, epochs=3, verbose=0)
+        assert bool(asked) == (size == 0)
+        found.append(epinet.get_weights())
+    for kept, again in zip(*found, strict=True):
+        np.testing.assert_allclose(kept, again, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
