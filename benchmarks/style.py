@@ -28,6 +28,8 @@ _NUMBERS = {
     "ensemble-bp(0.5)": 5,
     "ensemble-bp(0.75)": 4,
     "ensemble-bp(0.9)": 3,
+    "epinet": 4,
+    "MC dropout": 5,
     "lower bound of theorem 1": 0,
     "predicted": 0,
     "gain of bp over p": 3,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 ONE, N, P, BP = "one", "ensemble-n", "ensemble-p", "ensemble-bp"
+EPINET, DROPOUT = "epinet", "MC dropout"
 AGENTS = (N, P, BP)  # "one" is a member of ensemble-n by itself: the mean over them of each one's scores.
 TAU = 10  # labels per joint prediction
 
@@ -29,10 +30,16 @@ class Size:
     choice_steps: int = 2000
     scales: tuple[float, ...] = (0.3, 1.0, 3.0)  # standard deviations of the prior's logits over training images
     rates: tuple[float, ...] = (0.5, 0.8)  # p of the weights Bernoulli(p) / p
+    # Methods that need one network: the mean over some of them, each trained as long as a member. The epinet's prior
+    # scale is chosen from `scales` and the rate of dropout from these, each by one network in the way above.
+    num_networks: int = 3
+    dropout_rates: tuple[float, ...] = (0.1, 0.3)
+    epinet_draws: int = 100  # indices, of which each is a member
+    dropout_draws: int = 30
 
 
 PRESETS = {
-    "quick": Size(num_members=2, steps=20, choice_members=1, choice_steps=10, scales=(0.3, 1.0), rates=(0.5, 0.8)),
+    "quick": Size(2, 20, choice_members=1, choice_steps=10, scales=(0.3, 1.0), num_networks=1, epinet_draws=5),
     "standard": Size(),
 }
 
@@ -65,3 +72,37 @@ def members(size: Size, agent: str, scale: float = 0.0, rate: float = 1.0, *, ch
         else (size.num_members, size.steps, size.seed)
     )
     return [Member(agent, seed, m, steps, size.batch, size.learning_rate, scale, rate) for m in range(count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """One network of a method that makes many of it; `value` is its prior scale, or its rate of dropout."""
+
+    method: str
+    value: float
+    seed: int
+    number: int
+    steps: int
+    batch: int
+    learning_rate: float
+    draws: int
+
+    @property
+    def name(self) -> str:
+        """Its run."""
+        what = f"{self.method.replace(' ', '-')}-{self.value:g}-draws{self.draws}"
+        return f"{what}-steps{self.steps}-batch{self.batch}-lr{self.learning_rate:g}-seed{self.seed}-{self.number}"
+
+
+def values(size: Size, method: str) -> tuple[float, ...]:
+    """Returns what a method's value is chosen from."""
+    return size.scales if method == EPINET else size.dropout_rates
+
+
+def networks(size: Size, method: str, value: float, *, choice: bool = False) -> list[Network]:
+    """Returns the networks of a method, of the study or of its choice."""
+    count, steps, seed = (
+        (1, size.choice_steps, size.choice_seed) if choice else (size.num_networks, size.steps, size.seed)
+    )
+    draws = size.epinet_draws if method == EPINET else size.dropout_draws
+    return [Network(method, value, seed, k, steps, size.batch, size.learning_rate, draws) for k in range(count)]

@@ -1,4 +1,5 @@
-"""The study as stages of a sweep: ensemble-n first, then the choice, then ensemble-p and -bp, member by member in turn.
+"""The study as stages of a sweep: ensemble-n first, then the choice, then ensemble-p and -bp, member by member in turn,
+and at last methods that need one network.
 
 So what is complete can be read early. A killed sweep goes on where it was.
 """
@@ -9,12 +10,14 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.studies.fashion import data, preset
-from benchmarks.studies.fashion.preset import BP, Member, N, P, Size
+from benchmarks.studies.fashion.preset import BP, DROPOUT, EPINET, Member, N, Network, P, Size
 from tf_ensembles import metrics
-from trainers.sweeps import kinds, sweep
+from trainers.sweeps import kinds, store, sweep
 
+NETWORK_KIND = kinds.register("fashion-network", "benchmarks.studies.fashion.networks:train_network")
 KIND = kinds.register("fashion-member", "benchmarks.studies.fashion.training:train_member")
 SETS = ("heldout", "test", "mnist", *data.shift_names())
 
@@ -30,20 +33,16 @@ def execute(size: Size, out: pathlib.Path, folder: pathlib.Path, num_workers: in
     """
     with sweep.Sweep(out / "sweep", num_workers=num_workers, show=True) as ours:
 
-        def run(members: Sequence[Member], sets: Sequence[str] = SETS) -> bool:
-            context = {"store": str((out / "members").absolute()), "folder": str(folder.absolute())}
-            runs = [
-                sweep.make_run(
-                    f"fashion/{member.name}",
-                    KIND,
-                    {**dataclasses.asdict(member), "sets": list(sets)},
-                    context=context,
-                    cost=float(member.steps),
-                )
-                for member in members
-            ]
+        def done(runs: list[Any]) -> bool:
             report = ours.execute(runs)
             return not (report.left or report.failed)
+
+        def run(members: Sequence[Member], sets: Sequence[str] = SETS) -> bool:
+            context = {"store": str((out / "members").absolute()), "folder": str(folder.absolute())}
+            return done([_run(KIND, member, sets, context) for member in members])
+
+        def run_networks(networks: Sequence[Network], sets: Sequence[str] = SETS) -> bool:
+            return done([_network_run(network, sets, folder) for network in networks])
 
         if not run(preset.members(size, N)):
             return False
@@ -54,7 +53,45 @@ def execute(size: Size, out: pathlib.Path, folder: pathlib.Path, num_workers: in
             return False
         rate = choose_rate(size, out, folder, scale)
         pairs = zip(preset.members(size, P, scale), preset.members(size, BP, scale, rate), strict=True)
-        return run(list(itertools.chain(*pairs)))
+        if not run(list(itertools.chain(*pairs))):
+            return False
+        choices = [
+            network
+            for method in (EPINET, DROPOUT)
+            for value in preset.values(size, method)
+            for network in preset.networks(size, method, value, choice=True)
+        ]
+        if not run_networks(choices, ["heldout"]):
+            return False
+        chosen = [(method, choose_value(size, out, method)) for method in (EPINET, DROPOUT)]
+        return run_networks([network for choice in chosen for network in preset.networks(size, *choice)])
+
+
+def _run(kind: str, what: Member | Network, sets: Sequence[str], context: dict[str, str]) -> Any:
+    config = {**dataclasses.asdict(what), "sets": list(sets)}
+    return sweep.make_run(f"fashion/{what.name}", kind, config, context=context, cost=float(what.steps))
+
+
+def _network_run(network: Network, sets: Sequence[str], folder: pathlib.Path) -> Any:
+    return _run(NETWORK_KIND, network, sets, {"folder": str(folder.absolute())})
+
+
+def network_rows(
+    out: pathlib.Path, networks: Sequence[Network], sets: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Returns what the runs of these networks found on some sets (default: all), or nothing unless all are done."""
+    hashes = [_network_run(network, sets or SETS, out).hash for network in networks]
+    found = {row["hash"]: row for row in store.read_results(out / "sweep") if row["hash"] in hashes}
+    return [found[one] for one in hashes] if len(found) == len(hashes) else []
+
+
+def choose_value(size: Size, out: pathlib.Path, method: str) -> float | None:
+    """Returns the value of a method with the least joint NLL on held-out images; None while the choice is not done."""
+    tried = preset.values(size, method)
+    rows = [network_rows(out, preset.networks(size, method, value, choice=True), ["heldout"]) for value in tried]
+    if not all(rows):
+        return None
+    return min(zip(tried, rows, strict=True), key=lambda pair: pair[1][0]["heldout_joint_nll"])[0]
 
 
 def choose_scale(size: Size, out: pathlib.Path, folder: pathlib.Path) -> float:

@@ -1,7 +1,8 @@
 """Scores of what is complete, stored as a small CSV file, the table beside what was published, and the picture.
 
 A row is an agent, a set of images, a score, its value and its standard error: over images for an ensemble, over
-members for "one", which is the mean over the members of ensemble-n of what each scores alone.
+members for "one", which is the mean over the members of ensemble-n of what each scores alone, and over networks for
+methods that need one network.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from numpy.typing import NDArray
 from benchmarks import style
 from benchmarks.studies import kept
 from benchmarks.studies.fashion import data, preset, runs
-from benchmarks.studies.fashion.preset import BP, ONE, N, P
+from benchmarks.studies.fashion.preset import BP, DROPOUT, EPINET, ONE, N, P
 from tf_ensembles import extras, metrics
 from tf_ensembles.decisions import foreign
 
 # What others publish for this network, ten members: accuracy, NLL, ECE. And a deep ensemble's AUROC against MNIST.
 PUBLISHED = {ONE: (0.910, 0.321, None), "ensemble-n": (0.932, 0.200, 0.010)}
 PUBLISHED_AUROC = 0.839
+AGENTS = (ONE, N, P, BP, EPINET, DROPOUT)
 OOD = {"max_probability": "max. probability", "entropy": "entropy", "mutual_information": "mutual information"}
 
 
@@ -62,16 +64,30 @@ def score_all(size: preset.Size, out: pathlib.Path, folder: pathlib.Path) -> lis
     images, rows = data.load(str(folder)), []
     for agent, members in complete(size, out, folder).items():
         logits = {name: training.read_logits(out / "members", members, name) for name in runs.SETS}
-        rows += _score(agent, logits, images)
+        rows += score(agent, logits, images)
         if agent == N:
             alone = [
-                _score(ONE, {name: part[:, [m]] for name, part in logits.items()}, images) for m in range(len(members))
+                score(ONE, {name: part[:, [m]] for name, part in logits.items()}, images) for m in range(len(members))
             ]
             rows += [_mean([one[row] for one in alone]) for row in range(len(alone[0]))]
+    for method in (EPINET, DROPOUT):
+        rows += _of_networks(method, complete_networks(size, out, method))
     return rows
 
 
-def _score(agent: str, logits: dict[str, NDArray[Any]], images: dict[str, data.Images]) -> list[Row]:
+def complete_networks(size: preset.Size, out: pathlib.Path, method: str) -> list[dict[str, Any]]:
+    """Returns what the networks of a method found, or nothing unless all are done."""
+    value = runs.choose_value(size, out, method)
+    return [] if value is None else runs.network_rows(out, preset.networks(size, method, value))
+
+
+def _of_networks(method: str, found: Sequence[dict[str, Any]]) -> list[Row]:
+    keys = [key for key in found[0] if "|" in key] if found else []
+    return [_mean([Row(method, *key.split("|"), row[key], math.nan) for row in found]) for key in keys]
+
+
+def score(agent: str, logits: dict[str, NDArray[Any]], images: dict[str, data.Images]) -> list[Row]:
+    """Returns the scores of logits `[images, members, classes]` by the name of the set."""
     rows = []
     for name in ("test", *data.shift_names()):
         part, labels = logits[name], images["test"].y
@@ -125,7 +141,7 @@ def markdown(rows: Sequence[Row]) -> str:
         auroc = f"{PUBLISHED_AUROC:.3f}" if agent != ONE else ""
         ece_text = "" if ece is None else f"{ece:.3f}"
         lines.append(f"| published, {_name(agent)} | {accuracy:.1%} | {nll:.3f} | {ece_text} | | {auroc} | | |")
-    for agent in (ONE, N, P, BP):
+    for agent in AGENTS:
         if (agent, "test", "nll") not in found:
             continue
         cells = [
@@ -155,7 +171,7 @@ def draw(rows: Sequence[Row], path: pathlib.Path) -> list[pathlib.Path]:
     from matplotlib.figure import Figure
 
     found = {(row.agent, row.images, row.score): row for row in rows}
-    agents = [agent for agent in (ONE, N, P, BP) if (agent, "test", "nll") in found]
+    agents = [agent for agent in AGENTS if (agent, "test", "nll") in found]
     canvas = Figure(figsize=(9, 5.2), layout="constrained")
     panels = canvas.subplots(2, len(data.SHIFTS), sharex="col", squeeze=False)
     units = {"rotation": "rotation, degrees", "blur": "blur, pixels", "noise": "noise, of 1"}

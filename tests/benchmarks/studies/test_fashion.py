@@ -10,7 +10,7 @@ import pytest
 from scipy import ndimage
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import data, preset, runs, table, training
+from benchmarks.studies.fashion import data, networks, preset, runs, table, training
 from tf_ensembles.ensemble.members import building
 
 RANDOM = np.random.default_rng(0)
@@ -65,6 +65,46 @@ def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monk
 
 
 keep = training._keep
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [preset.EPINET, preset.DROPOUT])
+def test_a_method_of_one_network_is_trained_chosen_and_averaged(method, sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
+    monkeypatch.setattr(runs, "SETS", ("heldout", "test", "mnist", "blur-1"))
+    monkeypatch.setattr(data, "load", lambda folder: sets)
+    size = dataclasses.replace(
+        SIZE, steps=5, scales=(0.5, 1.0), num_networks=2, dropout_rates=(0.1, 0.2), epinet_draws=4, dropout_draws=3
+    )
+    stored, trained = [], []
+    monkeypatch.setattr(runs.store, "read_results", lambda folder: stored)
+    fit = networks._fit
+    monkeypatch.setattr(networks, "_fit", lambda model, *rest: (fit(model, *rest), trained.append(model)))
+    assert runs.choose_value(size, tmp_path, method) is None
+
+    def run(those, names):
+        for one in those:
+            made = runs._network_run(one, names, tmp_path)
+            stored.append({**made.config, "hash": made.hash, **networks.train_network(made.config, folder="")})
+            yield stored[-1]
+
+    choices = [one for v in preset.values(size, method) for one in preset.networks(size, method, v, choice=True)]
+    scores = [row["heldout_joint_nll"] for row in run(choices, ["heldout"])]
+    best = preset.values(size, method)[int(np.argmin(scores))]
+    assert runs.choose_value(size, tmp_path, method) == best
+    assert table.complete_networks(size, tmp_path, method) == []
+    rows = list(run(preset.networks(size, method, best), runs.SETS))
+    assert [int(model.optimizer.iterations) for model in trained] == [2, 2, 5, 5]
+    assert table.complete_networks(size, tmp_path, method)[1] == rows[1]
+    found = {(row.images, row.score): row for row in table.score_all(size, tmp_path, tmp_path) if row.agent == method}
+    both = [row["blur-1|nll"] for row in rows]
+    assert both[0] != both[1]
+    assert found["blur-1", "nll"].value == pytest.approx(np.mean(both))
+    assert found["blur-1", "nll"].error == pytest.approx(abs(both[0] - both[1]) / 2)
+    if method == preset.EPINET:  # The score is that of the trained model.
+        logits = trained[-1].predict(sets["test"].x, verbose=0)
+        assert logits.shape == (20, 4, 10)
+        assert rows[1]["test|nll"] == pytest.approx(tfe.metrics.marginal_nll(logits, sets["test"].y), rel=1e-5)
 
 
 def test_shifts_are_what_they_are_called():
