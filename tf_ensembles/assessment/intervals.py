@@ -18,6 +18,7 @@ from tf_ensembles.metrics.likelihood import Floats
 
 Weights = NDArray[np.float32]
 LEVEL = 0.95
+_FEW = 1000  # examples; of more, draws know as much as an exact test
 _SLICE = 2**22  # numbers of one slice of draws
 
 
@@ -29,6 +30,7 @@ class Statistic(NamedTuple):
     least: float = -math.inf  # what it can be at least, and at most
     most: float = math.inf
     trials: int = 0  # of a share: of how many examples; 0 for what is no share
+    hits: NDArray[np.bool_] | None = None  # of a share of all examples: which ones, `[examples]`
 
 
 class Estimate(NamedTuple):
@@ -57,7 +59,7 @@ def mean(
     if inside is None:
         trials = len(numbers) if is_share else 0
         of = lambda weights: weights @ numbers / weights.sum(axis=1)  # noqa: E731
-        return Statistic(float(numbers.mean()), of, least, most, trials)
+        return Statistic(float(numbers.mean()), of, least, most, trials, values if is_share else None)
     own = numbers[inside]
     value = float(own.mean()) if len(own) else math.nan
 
@@ -113,3 +115,24 @@ def interval(value: float, drawn: Floats, least: float = -math.inf, most: float 
         return Estimate(value, math.nan, math.nan)
     low, high = np.quantile(finite - finite.mean(), [(1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2]) + value
     return Estimate(value, float(max(low, least)), float(min(high, most)))
+
+
+def difference(first: Statistic, second: Statistic, drawn_first: Floats, drawn_second: Floats) -> Estimate:
+    """Returns a score less another one of the same examples, with the interval of paired draws.
+
+    Of two shares it holds zero wherever an exact sign test of the examples on which they differ cannot tell: where
+    these are few, draws say more than they know.
+    """
+    found = interval(first.value - second.value, drawn_first - drawn_second)
+    if first.hits is None or second.hits is None or found.low <= 0.0 <= found.high:
+        return found
+    gained, lost = int(np.sum(first.hits & ~second.hits)), int(np.sum(second.hits & ~first.hits))
+    count = gained + lost
+    if count > _FEW or _tail(min(gained, lost), count) <= (1.0 - LEVEL) / 2:
+        return found
+    return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+
+
+def _tail(most: int, count: int) -> float:
+    """Returns the probability of at most so many heads of `count` fair coins."""
+    return sum(math.comb(count, k) for k in range(most + 1)) / 2**count

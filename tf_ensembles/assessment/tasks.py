@@ -145,9 +145,11 @@ class Task:
                         if score in found[name]
                     },
                     "model_less_this": {
-                        score: intervals.interval(
-                            found[first][score].value - found[name][score].value,
-                            all_drawn[first, score] - all_drawn[name, score],
+                        score: intervals.difference(
+                            found[first][score],
+                            found[name][score],
+                            all_drawn[first, score],
+                            all_drawn[name, score],
                         ).to_dict()
                         for score in order
                         if score in found[name] and score in found[first] and name != first

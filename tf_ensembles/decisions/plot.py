@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tf_ensembles.metrics import functions, ranking
-from tf_ensembles.regression.plot import new_axes
+from tf_ensembles.regression.plot import add_series, new_axes
 
 # Okabe and Ito's colors, which stay apart for color-blind readers.
 _FIRST, _SECOND, _GRAY = "#0072B2", "#E69F00", "0.6"
@@ -42,7 +42,7 @@ def reliability(
     places = np.unique(bins)
     points = [[part[bins == place].mean() for place in places] for part in (confidence, right)]
     axes.plot([0, 1], [0, 1], color=_GRAY, lw=1, ls="--")
-    axes.plot(*points, marker="o", ms=4, label=f"{label} ECE {error:.3f}".strip())
+    add_series(axes, *points, label, f"ECE {error:.3f}", marker="o", ms=4)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share right")
     axes.legend(frameon=False, fontsize=9)
     return axes
@@ -59,7 +59,7 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike, *, label: str = "",
     """
     axes = new_axes(axes)
     curve, area = ranking.risk_coverage(confidence, correct), ranking.aurc(confidence, correct)
-    axes.plot(curve.coverage, curve.risk, label=f"{label} area {area:.3f}".strip())
+    add_series(axes, curve.coverage, curve.risk, label, f"area {area:.3g}")
     axes.set(xlim=(0, 1), xlabel="share answered", ylabel="share of answers wrong")
     axes.set_ylim(bottom=0.0)
     axes.legend(frameon=False, fontsize=9)

@@ -18,6 +18,7 @@ from tf_ensembles.regression.distribution import PredictiveDistribution
 
 # Okabe and Ito's colors, which stay apart for color-blind readers.
 _MEAN, _EPISTEMIC, _ALEATORIC, _DATA = "#0072B2", "#0072B2", "#E69F00", "0.25"
+_SERIES = (_MEAN, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def band(
@@ -102,7 +103,7 @@ def calibration(
     observed = np.mean(distribution.cdf(y).ravel()[:, None] <= levels, axis=0)
     error = float(np.mean(np.abs(observed - levels)))
     axes.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
-    axes.plot(levels, observed, color=_MEAN, marker="o", ms=3, label=f"{label} error {error:.3f}".strip())
+    add_series(axes, levels, observed, label, f"error {error:.3f}", marker="o", ms=3)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="promised probability", ylabel="observed share", aspect="equal")
     axes.legend(frameon=False, fontsize=9)
     return axes
@@ -116,6 +117,13 @@ def new_axes(axes: Any) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(7, 4), layout="constrained").subplots()
+
+
+def add_series(axes: Any, x: ArrayLike, y: ArrayLike, label: str, score: str, **style: Any) -> None:
+    """Draws one of several lines, in a color of its own; the legend has its label and its score."""
+    drawn = sum(not line.get_label().startswith("_") for line in axes.lines)
+    entry = f"{label}: {score}" if label else score
+    axes.plot(x, y, color=_SERIES[drawn % len(_SERIES)], label=entry, **style)
 
 
 def _ordered(x: ArrayLike) -> tuple[Any, Any]:

@@ -113,6 +113,23 @@ def test_intervals_have_the_width_of_the_closed_form():
     assert half.of(np.eye(10, dtype=np.float32)[[1]] * 3)[0] == 1.0
 
 
+def test_shares_that_differ_in_few_examples_are_not_told_apart():
+    def compare(gained, lost):
+        first, second = np.arange(200) < 150, np.arange(200) < 150
+        first[:lost] = False  # it misses what the other one hits
+        first[199 - gained : 199] = True
+        both = [intervals.mean(part) for part in (first, second)]
+        drawn = intervals.resample(dict(enumerate(both)), 200, 1000, 0)
+        found = intervals.difference(*both, drawn[0], drawn[1])
+        assert found.value == pytest.approx((gained - lost) / 200)
+        return found.low > 0.0 or found.high < 0.0
+
+    # A fair coin: five of five have a two-sided probability of 2 / 32, six of six of 2 / 64.
+    assert [compare(count, 0) for count in (1, 5, 6)] == [False, False, True]
+    assert [compare(2, count) for count in (10, 12)] == [True, True]  # 2 of 12: 0.0386
+    assert not compare(2, 9)  # 2 of 11: 0.0654
+
+
 class Page(html.parser.HTMLParser):
     """What a browser would see."""
 

@@ -12,7 +12,7 @@ LOGITS, LABELS = RANDOM.normal(size=(40, 3, 4)), RANDOM.integers(0, 4, 40)
 
 
 def test_reliability_and_risk_are_those_of_the_metrics():
-    axes = tfe.plot.reliability(LOGITS, LABELS, num_bins=5, label="three members:")
+    axes = tfe.plot.reliability(LOGITS, LABELS, num_bins=5, label="three members")
     probabilities = tfe.metrics.mixture(LOGITS)
     confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == LABELS
     bins = np.ceil(confidence * 5).astype(int)
