@@ -12,6 +12,7 @@ import numpy as np
 
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import keras_private, trunk
+from tf_ensembles.ensemble.members import frozen
 from tf_ensembles.ensemble.members.building import Given
 from tf_ensembles.ensemble.members.stack import Members, SeparateMembers
 from tf_ensembles.prior import PriorFunction
@@ -139,10 +140,9 @@ def write(
 
 def write_models(members: Members) -> Any:
     """Returns the configuration of one model, or the list of all where each has its own graph."""
-    serialize = keras.saving.serialize_keras_object
     if isinstance(members, SeparateMembers):
-        return [serialize(model) for model in members.models]
-    return serialize(members.template)
+        return [frozen.write(model) for model in members.models]
+    return frozen.write(members.template)
 
 
 def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], Any]:
@@ -157,12 +157,12 @@ def read(config: dict[str, Any], custom_objects: Any) -> tuple[dict[str, Any], A
 
     def builder(part: Any) -> Given:
         parts = part if isinstance(part, list) else [part] * arguments["num_members"]
-        return Given([functools.partial(revive, own) for own in parts])
+        return Given([functools.partial(frozen.read, own, custom_objects) for own in parts])
 
     arguments["build_member"] = builder(member)
     arguments["prior"] = PriorFunction(builder(prior), scale, on=place) if prior else None
     arguments["bootstrap"] = revive(bootstrap) if bootstrap else None
     arguments.setdefault("check", False)  # It was checked when it was made.
     if "trunk" in arguments:
-        arguments["trunk"] = trunk.read(arguments["trunk"], arguments.pop("trunk_frozen"), revive)
+        arguments["trunk"] = trunk.read(arguments["trunk"], arguments.pop("trunk_frozen"), custom_objects)
     return arguments, built_on

@@ -22,7 +22,7 @@ import tensorflow as tf
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private
 from tf_ensembles.ensemble.callbacks import Marks
-from tf_ensembles.ensemble.members import stack
+from tf_ensembles.ensemble.members import frozen, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
 from tf_ensembles.prior import PriorFunction
 
@@ -57,16 +57,16 @@ def write(trunk: keras.Model | None, place: str) -> dict[str, Any]:
     """Returns the part of an ensemble's `get_config` that says what its trunk is."""
     if trunk is None:
         return {}
-    config = keras.saving.serialize_keras_object(trunk)
+    config = frozen.write(trunk)
     config.pop("compile_config", None)  # It is the ensemble that trains it.
     return {"trunk": config, "trunk_frozen": not trunk.trainable, "prior_on": place}
 
 
-def read(config: Any, frozen: bool, revive: Callable[[Any], Any]) -> keras.Model:
+def read(config: Any, is_frozen: bool, custom_objects: Any) -> keras.Model:
     """Returns the trunk that `write` described."""
-    trunk = revive(config)
-    if frozen:  # A Sequential model's configuration does not say so.
-        trunk.trainable = False
+    trunk = frozen.read(config, custom_objects)
+    if is_frozen:  # Files of before do not say it of every variable.
+        frozen.freeze(trunk)
     return trunk
 
 
@@ -106,6 +106,8 @@ class Trunked:
 
     def _take_trunk(self, trunk: keras.Model | None, prior: PriorFunction | None) -> None:
         check(trunk, prior)
+        if trunk is not None and not trunk.trainable:
+            frozen.freeze(trunk)  # All of it: one that was read from a file may have parts that Keras left trainable.
         self.trunk, self._prior_on = trunk, place_of(prior, trunk)
         for place, generator in enumerate([] if trunk is None else keras_private.seed_generators(trunk)):
             # Kept here so that dropout goes on where it was after a load: Keras saves no generators of layers.

@@ -11,7 +11,6 @@ Shapes: features `[batch, features]`, indices `[members, D]`, outputs `[batch, m
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ import tensorflow as tf
 from tf_ensembles import draws
 from tf_ensembles.ensemble import arguments, data, keras_private
 from tf_ensembles.ensemble import trunk as trunk_lib
-from tf_ensembles.ensemble.members import base, building, stack
+from tf_ensembles.ensemble.members import base, building, frozen, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
 from tf_ensembles.methods.sampled import Sampled
 from tf_ensembles.prior import PriorFunction
@@ -253,14 +252,11 @@ class Epinet(Sampled):
         place, scale, prior = given.pop("prior_on"), given.pop("prior_scale"), given.pop("prior")
         known = heads.read(given.pop("head", None))
 
-        def revive(part: Any) -> Any:
-            return keras.saving.deserialize_keras_object(copy.deepcopy(part), custom_objects=custom_objects)
-
-        given["trunk"] = trunk_lib.read(given["trunk"], given.pop("trunk_frozen"), revive)
+        given["trunk"] = trunk_lib.read(given["trunk"], given.pop("trunk_frozen"), custom_objects)
         given["prior"] = None
         if prior is not None:
             each = prior if isinstance(prior, list) else [prior] * given["index_dim"]
-            build = building.Given([functools.partial(revive, part) for part in each])
+            build = building.Given([functools.partial(frozen.read, part, custom_objects) for part in each])
             given["prior"] = PriorFunction(build, scale, on=place)
         model = cls(**given)
         model._known_head = known
