@@ -81,7 +81,8 @@ class Epinet(Sampled):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Expected {name} >= 1, integers. Received: {value!r}")
         self.trunk = self._source = trunk
-        self.index_dim, self._num_outputs, self.hidden = int(index_dim), int(num_outputs), tuple(hidden)
+        self._has_columns(int(num_outputs))
+        self.index_dim, self.hidden = int(index_dim), tuple(hidden)
         self.prior, self.l2, self.train_indices = prior, float(l2), int(train_indices or index_dim)
         self._prior_on = trunk_lib.place_of(prior, trunk)
         self.priors: stack.Members | None = None
@@ -245,7 +246,7 @@ class Epinet(Sampled):
         """Returns an epinet of that architecture; its variables are filled from the file."""
         given = dict(config)
         place, scale, prior = given.pop("prior_on"), given.pop("prior_scale"), given.pop("prior")
-        known = heads.read(given.pop("head", None))
+        known = given.pop("head", None)
 
         def revive(part: Any) -> Any:
             return keras.saving.deserialize_keras_object(copy.deepcopy(part), custom_objects=custom_objects)
@@ -257,7 +258,7 @@ class Epinet(Sampled):
             build = building.Given([functools.partial(revive, part) for part in each])
             given["prior"] = PriorFunction(build, scale, on=place)
         model = cls(**given)
-        model._known_head = known
+        model._read_heads(known)
         return model
 
 
