@@ -86,9 +86,8 @@ def as_losses(said: Structure, loss: Any, loss_weights: Any) -> tuple[list[Any],
     if loss_weights is not None:
         found = said.split(loss_weights, "a loss weight", missing=True)
         weights = [1.0 if weight is None else weight for weight in found]
-    for weight in weights:
-        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not np.isfinite(weight):
-            raise ValueError(f"Expected finite numbers as loss_weights. Received: {loss_weights!r}")
+    if not all(isinstance(weight, int | float | np.number) and np.isfinite(weight) for weight in weights):
+        raise ValueError(f"Expected finite numbers as loss_weights. Received: {loss_weights!r}")
     return [None if part is None else as_loss(part) for part in parts], [float(weight) for weight in weights]
 
 
@@ -142,10 +141,8 @@ def of_members(
             "Expected members without a compute_loss of their own on several replicas, since nothing says how its "
             f"values are to be added up; use one replica or compile(loss=...). Received: {replicas} replicas"
         )
-    if loss is None:
-        return [OwnLoss()], [1.0]
-    found, weights = as_losses(said, loss, loss_weights)
-    for model in models:
+    found, weights = ([OwnLoss()], [1.0]) if loss is None else as_losses(said, loss, loss_weights)
+    for model in models if loss is not None else ():
         keras_private.give_loss(model, found[0])
     return found, weights
 
@@ -305,7 +302,7 @@ def member_losses(
 def _fit_weights(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Returns weights of examples, or of positions, in a shape that weighs a loss's values; both with the same start.
 
-    Weights of examples weigh all positions of theirs. Keras would take `[batch]` for positions wherever that fits.
+    Weights of examples weigh all their positions. Keras would take `[batch]` for positions wherever that fits.
     """
     rank = len(values.shape)
     if len(weights.shape) == rank + 1 and weights.shape[-1] == 1:
@@ -402,7 +399,7 @@ def check_bootstrap(
         y: targets `[batch, ...]`.
         shape: of a member's output, without the batch.
         size: numbers per example that noise is added to; None if not known.
-        own: whether members compute their own loss, which is seen to weigh examples when it is called.
+        own: whether members compute their own loss, which is seen to weigh examples when called.
     """
     if bootstrap is None:
         return

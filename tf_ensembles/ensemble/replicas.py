@@ -24,7 +24,7 @@ def count() -> int:
 def total(values: Any) -> Any:
     """Returns the sum over all replicas of a tensor, or of each of a list; called by all of them within a step."""
     context = tf.distribute.get_replica_context()
-    if count() == 1 or context is None:
+    if count() == 1 or context is None or (isinstance(values, list) and not values):
         return values
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 

@@ -71,6 +71,8 @@ class Epinet(Sampled):
     ) -> None:
         super().__init__(num_members, seed, outputs, **kwargs)
         prior = PriorFunction(prior, 1.0) if isinstance(prior, str) else prior
+        if isinstance(prior, dict):
+            raise ValueError(f"Expected one prior, since an epinet has one output. Received: {sorted(prior)}")
         arguments.check(_no_builder, 1, prior, None, l2, seed)
         trunk_lib.check(trunk, prior)
         if len(trunk.outputs) != 1 or len(trunk.outputs[0].shape) != 2 or trunk.outputs[0].shape[1] is None:

@@ -127,7 +127,7 @@ def test_a_structure_is_split_by_names_or_in_order():
         listed.split([1, 2], "x") == listed.split({"b": 2, "a": 1}, "x") == named.split({"b": 2, "a": 1}, "x") == [1, 2]
     )
     assert named.split({"b": 2}, "x", missing=True) == [None, 2]
-    assert listed.pack([1, 2]) == [1, 2] and named.pack([1, 2]) == {"a": 1, "b": 2} and Structure().pack([1]) == 1
+    assert (listed.pack([1, 2]), named.pack([1, 2]), Structure().pack([1])) == ([1, 2], {"a": 1, "b": 2}, 1)
     for said, given in ((named, [1, 2]), (named, {"a": 1}), (listed, [1]), (listed, 1)):
         with pytest.raises(ValueError, match="Expected x for each"):
             said.split(given, "x")
@@ -183,8 +183,8 @@ def test_weights_of_examples_weigh_all_their_positions():
         got = losses.member_losses(losses.as_loss("mse"), batch, tf.constant(values), one_by_one)
         expected = (((values - y) ** 2).mean(-1) * weights[:, None]).mean(axis=(1, 2))
         np.testing.assert_allclose(got, expected, rtol=1e-5)
+    (batch,) = losses.make_batches([y], [np.ones((4, 4, 3))], None, 0, None, M, [0])
     with pytest.raises(ValueError, match="Expected sample weights"):
-        (batch,) = losses.make_batches([y], [np.ones((4, 4, 3))], None, 0, None, M, [0])
         losses.member_losses(losses.as_loss("mse"), batch, tf.constant(values))
 
 
