@@ -25,13 +25,12 @@ def check(
     optimizer=lambda: keras.optimizers.SGD(0.1),
     run_eagerly=True,
     tolerance=1e-5,
-    outputs=2,
     trunk=None,
 ):
     """Raises unless an ensemble of `build()` is what its members are, and returns it.
 
     Args:
-        build: returns a new model with `outputs` outputs.
+        build: returns a new model, with any outputs.
         x: inputs `[STEPS * BATCH, ...]`, or a structure of them.
         path: a folder for files.
         execution: how the ensemble's `execution` should begin.
@@ -39,12 +38,10 @@ def check(
         optimizer: returns the optimizer.
         run_eagerly: whether to train without compiling, which costs more than it gains here.
         tolerance: of outputs, on the scale of their values.
-        outputs: numbers per target.
         trunk: a frozen model that members are heads on; alone, they take its features.
     """
     rows = len(tf.nest.flatten(x)[0])
     assert rows == STEPS * BATCH
-    y = np.random.default_rng(1).normal(size=(rows, outputs)).astype(np.float32)
     built = []
 
     def remember():
@@ -70,36 +67,54 @@ def check(
             model(tf.nest.map_structure(lambda v: v[:1], given))
         for variable, value in zip(model.variables, ensemble.members.member_values(member), strict=True):
             variable.assign(value)
-    close(ensemble(x), np.stack([np.asarray(model(given)) for model in alone], axis=1), tolerance, "before training")
+    close(ensemble(x), together(alone, given), tolerance, "before training")
+    rng = np.random.default_rng(1)
+    y = tf.nest.map_structure(lambda v: rng.normal(size=v.shape).astype(np.float32), alone[0](given))
 
     ensemble.compile(optimizer(), "mse", run_eagerly=run_eagerly)
     ensemble.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     for model in alone:
         model.compile(optimizer(), "mse", run_eagerly=run_eagerly)
         model.fit(given, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
-    after = np.asarray(ensemble(x))
-    close(after, np.stack([np.asarray(model(given)) for model in alone], axis=1), tolerance, "after training")
-    close(ensemble.member(1)(x), after[:, 1], tolerance, "taken out")
+    after = arrays(ensemble(x))
+    close(after, together(alone, given), tolerance, "after training")
+    close(ensemble.member(1)(x), [part[:, 1] for part in after], tolerance, "taken out")
     for member, model in enumerate(alone):
         for variable, value in zip(model.variables, ensemble.members.member_values(member), strict=True):
             close(value, np.asarray(variable), tolerance, f"variable {variable.path} after training")
 
     ensemble.save(path / "ensemble.keras")
     loaded = keras.saving.load_model(path / "ensemble.keras")
-    np.testing.assert_array_equal(np.asarray(loaded(x)), after)
+    for ours, kept in zip(arrays(loaded(x)), after, strict=True):
+        np.testing.assert_array_equal(ours, kept)
     assert loaded.execution == ensemble.execution
-    np.testing.assert_allclose(ensemble.predict(x, verbose=0, batch_size=rows), after, rtol=1e-4, atol=tolerance)
+    for ours, kept in zip(arrays(ensemble.predict(x, verbose=0, batch_size=rows)), after, strict=True):
+        np.testing.assert_allclose(ours, kept, rtol=1e-4, atol=tolerance)
     if export:
         tfe.export_saved_model(ensemble, path / "exported")
         served = tf.saved_model.load(str(path / "exported")).signatures["members"]
         given = x if isinstance(x, dict) else {"inputs": x}
         given = {key: tf.cast(value, served.structured_input_signature[1][key].dtype) for key, value in given.items()}
-        np.testing.assert_allclose(served(**given)["logits"], after, rtol=1e-4, atol=tolerance)
+        said = served(**given)
+        for name, part in zip(sorted(name for name in said if name.endswith("logits")), after, strict=True):
+            np.testing.assert_allclose(said[name], part, rtol=1e-4, atol=tolerance)
     return ensemble
 
 
+def arrays(outputs):
+    """All outputs of a model, as a list of arrays."""
+    return [np.asarray(part) for part in tf.nest.flatten(outputs)]
+
+
+def together(models, x):
+    """What models say alone, each output `[batch, members, ...]`."""
+    each = [arrays(model(x)) for model in models]
+    return [np.stack(parts, axis=1) for parts in zip(*each, strict=True)]
+
+
 def close(ours, alone, tolerance, what):
-    """Compares on the scale of the numbers."""
-    ours, alone = np.asarray(ours, np.float64), np.asarray(alone, np.float64)
-    scale = max(np.abs(alone).max(initial=0.0), 1e-3)
-    np.testing.assert_allclose(ours, alone, rtol=0.0, atol=tolerance * scale, err_msg=what, equal_nan=False)
+    """Compares all outputs, on the scale of their numbers."""
+    for one, other in zip(arrays(ours), arrays(alone), strict=True):
+        one, other = one.astype(np.float64), other.astype(np.float64)
+        scale = max(np.abs(other).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=tolerance * scale, err_msg=what, equal_nan=False)

@@ -32,6 +32,7 @@ HOMES = {
     "CalibratedShape": "tf_ensembles.decisions.noise",
     "IsotonicCalibrated": "tf_ensembles.decisions.calibration",
     "Conformal": "tf_ensembles.decisions.conformal",
+    "OneOutput": "tf_ensembles.decisions.wrapped",
     "Exponential": "tf_ensembles.bootstrap",
     "GaussianNoise": "tf_ensembles.bootstrap",
     "Poisson": "tf_ensembles.bootstrap",

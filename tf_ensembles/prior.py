@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -24,7 +24,7 @@ class PriorFunction:
     """
 
     build: Any  # returns a new Keras model with the members' output shape at each call; or of `tfe.priors`; or "auto"
-    scale: float = 1.0
+    scale: Any = 1.0  # a number; or, where members have several outputs, a dict of them by name
     normalize: bool | None = None  # None: those of `tfe.priors` and "auto" are normalized, and your own are not
     # What it is a function of where members share a trunk: "inputs", the trunk's "features", or "both", a list of all
     # of them. None: what does not move in training: features if the trunk is frozen, else inputs.
@@ -40,8 +40,9 @@ class PriorFunction:
                 "Expected a function that returns a Keras model, a prior of tfe.priors, or 'auto'. "
                 f"Received: {self.build!r}"
             )
-        if not (self.scale >= 0.0 and math.isfinite(self.scale)):
-            raise ValueError(f"Expected a finite prior scale >= 0. Received: {self.scale}")
+        for scale in self.scale.values() if isinstance(self.scale, Mapping) else [self.scale]:
+            if not (scale >= 0.0 and math.isfinite(scale)):
+                raise ValueError(f"Expected a finite prior scale >= 0. Received: {scale}")
         if self.normalize not in (None, True, False):
             raise ValueError(f"Expected normalize to be True, False or None. Received: {self.normalize!r}")
         if self.on not in (None, "inputs", "features", "both"):
@@ -61,3 +62,51 @@ class PriorFunction:
     def needs_data(self) -> bool:
         """Whether it can be made only when data have been seen."""
         return self.recipe is not None or self.is_normalized
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinedPrior(PriorFunction):
+    """A prior of its own for each of some outputs, as one; made of a dict by `joined`."""
+
+    parts: Mapping[str, PriorFunction] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Does nothing: the parts have been checked."""
+
+    @property
+    def recipe(self) -> None:
+        """None: parts have theirs."""
+        return
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether one of them can be made only when data have been seen."""
+        return any(part.needs_data for part in self.parts.values())
+
+
+def joined(prior: Any) -> Any:
+    """Returns the priors of a dict, by output, as one prior; anything else as it is."""
+    if not isinstance(prior, Mapping):
+        return prior
+    places = {part.on for part in prior.values()}
+    if len(places) > 1:
+        raise ValueError(f"Expected priors on the same inputs for all outputs. Received: on={sorted(map(str, places))}")
+    parts = {name: prior[name] for name in sorted(prior)}
+    builds = tuple((name, part.build) for name, part in parts.items())
+    return JoinedPrior(builds, {name: part.scale for name, part in parts.items()}, on=places.pop(), parts=parts)
+
+
+def scales(prior: PriorFunction | None, said: Any) -> list[Any]:
+    """Returns the prior scale of each output of a `Structure`; None for an output without a prior."""
+    if prior is None:
+        return [None] * len(said)
+    if isinstance(prior.scale, Mapping):
+        return said.split(dict(prior.scale), "a prior", missing=True)
+    return [prior.scale] * len(said)
+
+
+def written_scale(prior: PriorFunction | None) -> Any:
+    """Returns the scale of a prior as a file keeps it: a number, or a dict of them by output."""
+    if prior is None:
+        return None
+    return dict(prior.scale) if isinstance(prior.scale, Mapping) else prior.scale

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from tf_ensembles import files
 from tf_ensembles.assessment import page, tasks
 from tf_ensembles.decisions.conformal import Conformal
+from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.metrics.kinds import Kind
@@ -132,6 +133,7 @@ def _served(model: Any, kind: str | None) -> Served:
     if isinstance(model, Served):
         if kind is not None:
             raise ValueError(f"Expected kind for a plain Keras model only. Received: {kind!r}")
+        outputs.the_one(model, "tfe.assess").refuse_positions("tfe.assess")
         return model
     if not isinstance(model, keras.Model):
         raise ValueError(f"Expected a Keras model or a tfe.Ensemble. Received: {type(model).__name__}")

@@ -114,7 +114,7 @@ def joint_information(logits: ArrayLike, *, kind: Any = None, num_samples: int =
 def _read(logits: ArrayLike, kind: Any) -> NDArray[Any]:
     read, multilabel = kinds.read(logits, kind)
     if multilabel:
-        raise ValueError("Expected one label per example. Received: outputs of several labels")
+        raise ValueError("Expected one label per example. Received: outputs of several labels, or with positions")
     return read
 
 

@@ -58,6 +58,7 @@ def calibrate(
     for name, value, choices in (("method", method, Method), ("objective", objective, Objective)):
         if value not in get_args(choices):
             raise ValueError(f"Expected {name} in {list(get_args(choices))}. Received: {value!r}")
+    own = Wrapped(model)  # Checks that it is an ensemble, of one output.
     if np.ndim(y) == 0 or not len(np.asarray(y)):
         raise ValueError(
             f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
@@ -71,7 +72,6 @@ def calibrate(
     if conformal:
         raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")
     likelihood.check_at_least("tau", tau, 1)
-    own = Wrapped(model)  # Checks that it is an ensemble.
     kind = outputs_lib.require(own.kind, own._member_loss)
     members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
     healthy = np.flatnonzero(~model.diverged)

@@ -70,7 +70,7 @@ def batch_ood_score(
     check_at_least("size", size, 1)
     read, multilabel = kinds.read(logits, kind)
     if multilabel:
-        raise ValueError("Expected one label per example. Received: outputs of several labels")
+        raise ValueError("Expected one label per example. Received: outputs of several labels, or with positions")
     if len(read) < size:
         raise ValueError(f"Expected at least size={size} inputs. Received: {len(read)}")
     batches = [read[start : start + size] for start in range(0, len(read) - size + 1, size)]

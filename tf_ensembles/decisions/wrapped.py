@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
+from tf_ensembles.ensemble import outputs as outputs_lib
+from tf_ensembles.ensemble.members import structure
 from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics.kinds import Kind
@@ -27,8 +29,14 @@ class Wrapped(Served):
                 "Expected a tfe.Ensemble, or tfe.Ensemble.from_models([model]) of a Keras model. "
                 f"Received: {type(model).__name__}"
             )
+        self._check(model)
         self.model = model
         self.built = True
+
+    def _check(self, model: Served) -> None:
+        """Raises unless members have one output, of one row of columns per example."""
+        what = f"tfe.calibrate and {type(self).__name__}"
+        outputs_lib.the_one(model, what).refuse_positions(what)
 
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: all variables are there."""
@@ -44,6 +52,10 @@ class Wrapped(Served):
     def head(self) -> Any:
         """How the outputs of a regression are read; None for classes."""
         return self.model.head
+
+    def outputs_said(self) -> list[outputs_lib.Output]:
+        """Returns what is known of the output of members."""
+        return [outputs_lib.Output("output", None, self.kind, self.head, self._member_loss)]
 
     @property
     def num_members(self) -> int:
@@ -112,3 +124,52 @@ class Wrapped(Served):
         given = dict(config)
         given["model"] = keras.saving.deserialize_keras_object(given["model"], custom_objects=custom_objects)
         return cls(**given)
+
+
+@keras.saving.register_keras_serializable(package="tf_ensembles")
+class OneOutput(Wrapped):
+    """One output of an ensemble that has several, as a model of its own: what `model.only(name)` returns.
+
+    Args:
+        model: the ensemble.
+        output: the name of the output.
+    """
+
+    def __init__(self, model: Any, output: str, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        names = [one.name for one in model.outputs_said()]
+        if output not in names:
+            raise ValueError(f"Expected the name of an output, one of {names}. Received: {output!r}")
+        self.output_name, self._place = output, names.index(output)
+
+    def _check(self, model: Served) -> None:
+        """Any outputs will do."""
+
+    def outputs_said(self) -> list[outputs_lib.Output]:
+        """Returns what is known of the output."""
+        return [self.model.outputs_said()[self._place]]
+
+    @property
+    def kind(self) -> Kind | None:
+        """What member outputs are."""
+        return self.outputs_said()[0].kind
+
+    @property
+    def head(self) -> Any:
+        """How the outputs of a regression are read; None for classes."""
+        return self.outputs_said()[0].head
+
+    @property
+    def _member_loss(self) -> Any:
+        return self.outputs_said()[0].loss
+
+    def transform(self, outputs: Any) -> tf.Tensor:
+        """Returns the output of all."""
+        return structure.leaves(outputs)[self._place]
+
+    def _transformed(self, outputs: Any) -> Array:
+        return np.asarray(self.transform(outputs))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the architecture of the ensemble, and which output it is."""
+        return {**super().get_config(), "output": self.output_name}

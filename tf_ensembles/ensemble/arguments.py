@@ -15,7 +15,7 @@ from tf_ensembles.ensemble import keras_private, trunk
 from tf_ensembles.ensemble.members import frozen
 from tf_ensembles.ensemble.members.building import Given
 from tf_ensembles.ensemble.members.stack import Members, SeparateMembers
-from tf_ensembles.prior import PriorFunction
+from tf_ensembles.prior import PriorFunction, joined
 
 
 def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: Any, seed: Any) -> tuple[int, int]:
@@ -26,8 +26,11 @@ def check(build_member: Any, num_members: Any, prior: Any, bootstrap: Any, l2: A
         )
     if not isinstance(num_members, int | np.integer) or num_members < 1:
         raise ValueError(f"Expected num_members >= 1, an integer. Received: {num_members!r}")
-    if prior is not None and not isinstance(prior, PriorFunction):
-        raise ValueError(f"Expected prior to be a tfe.PriorFunction or None. Received: {prior!r}")
+    listed = list(prior.values()) if isinstance(prior, dict) and prior else [prior]
+    if prior is not None and not all(isinstance(part, PriorFunction) for part in listed):
+        raise ValueError(
+            f"Expected prior to be a tfe.PriorFunction, a dict of them by output, or None. Received: {prior!r}"
+        )
     check_bootstrap(bootstrap)
     check_l2(l2)
     if not isinstance(seed, int | np.integer):
@@ -74,7 +77,7 @@ class Settings:
 
     @prior.setter
     def prior(self, value: PriorFunction | None) -> None:
-        old = self._prior
+        old, value = self._prior, joined(value)
         if old is None or not isinstance(value, PriorFunction) or (value.build, value.on) != (old.build, old.on):
             raise ValueError(
                 "Expected the prior that the ensemble was made with, of any scale, such as "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -60,13 +60,13 @@ class MemberMonitor(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def with_monitor(callbacks: Any, monitor: MemberMonitor, metrics: Sequence[Any]) -> Any:
+def with_monitor(callbacks: Any, monitor: MemberMonitor, metrics: Mapping[str, Any]) -> Any:
     """Returns what a user gave to `fit` as callbacks, with the monitor among them.
 
     Args:
         callbacks: None, a callback, a list of them, or a `CallbackList`.
         monitor: put first in a list, so that the user's callbacks find `member_history` up to date.
-        metrics: our metrics, by which Keras callbacks may go.
+        metrics: our metrics by the names that they are reported under, by which Keras callbacks may go.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(monitor)
@@ -76,9 +76,9 @@ def with_monitor(callbacks: Any, monitor: MemberMonitor, metrics: Sequence[Any])
     return [monitor, *given]
 
 
-def _tell_direction(callbacks: Sequence[Any], metrics: Sequence[Any]) -> None:
+def _tell_direction(callbacks: Sequence[Any], metrics: Mapping[str, Any]) -> None:
     """Tells Keras callbacks that monitor one of our metrics whether less is better: they look at Keras's own only."""
-    modes = {metric.name: "min" if keras_private.less_is_better(metric) else "max" for metric in metrics}
+    modes = {name: "min" if keras_private.less_is_better(metric) else "max" for name, metric in metrics.items()}
     for callback in callbacks:
         name = str(getattr(callback, "monitor", "")).removeprefix("val_")
         if getattr(callback, "mode", None) == "auto" and name in modes:

@@ -10,9 +10,10 @@ import keras
 import numpy as np
 
 from tf_ensembles import bootstrap as bootstrap_lib
+from tf_ensembles import prior as prior_lib
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import data, keras_private, trunk
-from tf_ensembles.ensemble.members import building, probe, stack
+from tf_ensembles.ensemble.members import building, probe, stack, structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.prior import PriorFunction
 
@@ -25,7 +26,7 @@ class Collected:
     l2: float
     compiled: bool
     trunk: Any
-    head: Any
+    outputs_said: Callable[[], list[Any]]
     prior: PriorFunction | None
     bootstrap: Bootstrap | None
     priors: stack.Members | None
@@ -36,7 +37,8 @@ class Collected:
     _built_members: Callable[[], stack.Members]
     _built_on: Any
     _prior_on: str
-    _outputs_argument: str
+    _outputs_argument: Any
+    _structure: structure.Structure
     _refuse_with_trained_trunk: Callable[..., None]
     _show_prior: Callable[..., None]
     _samples: Callable[[Any], list[Any]]
@@ -56,8 +58,8 @@ class Collected:
     def member(self, index: int) -> keras.Model:
         """Returns a copy of one member as a plain Keras model: its trunk and prior included, the prior frozen.
 
-        It maps inputs `[batch, ...]` to outputs `[batch, outputs]`, the numbers of `predict(x)[:, index]`, saves and
-        loads as any Keras model does, and is not compiled.
+        It maps inputs `[batch, ...]` to outputs `[batch, ...]`, the numbers of `predict(x)[:, index]`, in the structure
+        in which members return them, saves and loads as any Keras model does, and is not compiled.
 
         Args:
             index: which member, from 0; negative ones count from the end.
@@ -69,17 +71,23 @@ class Collected:
         shared = None if self.trunk is None else _copy(self.trunk, [np.asarray(v) for v in self.trunk.variables], None)
         inputs = trunk.inputs_like(self.input_specs())
         features = inputs if shared is None else shared(inputs)
-        result = _float32(own(features))
+        results = [_float32(part) for part in structure.leaves(own(features))]
         if self.priors is not None and self.prior is not None:
             prior = self._copy(self.priors, index)
             prior.trainable = False
             said = prior(trunk.prior_inputs(self._prior_on, inputs, features))
-            result = self._added(result, keras.layers.Rescaling(self.prior.scale, dtype="float32")(_float32(said)))
-        return keras.Model(inputs, result, name=f"member_{index}")
+            said = said[0] if isinstance(said, list | tuple) and len(said) == 1 else said
+            parts = self._structure.split(said, "a prior", missing=True)
+            given = zip(results, parts, prior_lib.scales(self.prior, self._structure), self.outputs_said(), strict=True)
+            results = [self._added(*one) for one in given]
+        return keras.Model(inputs, self._structure.pack(results), name=f"member_{index}")
 
-    def _added(self, result: Any, prior: Any) -> Any:
-        """Returns symbolic outputs with a scaled prior's added, to the means alone of a regression."""
-        every, locations = (1, 1) if self.head is None else self.head.blocks
+    def _added(self, result: Any, prior: Any, scale: float | None, output: Any) -> Any:
+        """Returns a symbolic output with a scaled prior's added, to the means alone of a regression."""
+        if prior is None or scale is None:
+            return result
+        prior = keras.layers.Rescaling(scale, dtype="float32")(_float32(prior))
+        every, locations = (1, 1) if output.head is None else output.head.blocks
         if every > 1:
             if prior.shape[-1] == result.shape[-1]:
                 prior = keras.ops.split(prior, every, axis=-1)[0]
@@ -189,9 +197,9 @@ class Collected:
             _given(members), len(members), prior, weights, l2=self.l2, seed=self.seed, outputs=self._outputs_argument,
             check=reasons or False, trunk=self.trunk,
         )  # type: ignore[call-arg]  # fmt: skip
-        new._known_head = self.head
         if new.members is None:
             new._build_on(stack.zeros(self._built_on))
+        new._output_heads = tuple(output.head for output in self.outputs_said())
         if self.compiled:
             new.compile_from_config(self.get_compile_config())
         return new

@@ -1,6 +1,6 @@
 """Training data on their way into an ensemble: example ids, batches, and checks of what a user gives.
 
-Shapes: inputs `[batch, ...]`, ids `[batch]`, prior outputs `[batch, members, outputs]`.
+Shapes: inputs `[batch, ...]`, ids `[batch]`, prior outputs `[batch, members, ...]`, one or a structure of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import losses
+from tf_ensembles.ensemble.outputs import Output
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.regression.heads import Head
 
 # Example ids: how a training example keeps its name, so that it keeps its bootstrap weights.
 #
@@ -42,7 +42,7 @@ _HOW_TO_ATTACH = (
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a batch carries beside the model's inputs: ids `[batch]` and prior outputs `[batch, members, outputs]`.
+    """What a batch carries beside the model's inputs: ids `[batch]` and prior outputs `[batch, members, ...]`.
 
     Where the features of a trunk are known, inputs that nothing else needs are left out: `x` is None then.
     """
@@ -59,7 +59,7 @@ def with_ids(x: Any, ids: Any, prior: Any = None) -> dict[str, Any]:
     Args:
         x: inputs `[batch, ...]`, or any structure of them.
         ids: integers `[batch]`; an id names the same example wherever it appears.
-        prior: the prior's outputs on `x`, `[batch, members, outputs]`, when they are known already.
+        prior: the prior's outputs on `x`, each `[batch, members, ...]`, when they are known already.
     """
     wrapped = {INPUTS: x, IDS: ids, PRIOR: prior}
     return {key: value for key, value in wrapped.items() if value is not None}
@@ -196,10 +196,10 @@ def fit_on_arrays(
     first_step: tf.Variable,
 ) -> dict[str, Any]:
     """Returns the arguments of `keras.Model.fit` that train on batches of arrays as those given here say."""
-    arrays = (x, y) if sample_weight is None else (x, y, np.asarray(sample_weight))
+    arrays = (x, y) if sample_weight is None else (x, y, as_targets(sample_weight, isinstance(y, dict | tuple)))
     if validation_split and validation_data is None:
         arrays, validation_data = _hold_out(arrays, validation_split)
-    length, size = len(arrays[1]), batch_size or 32
+    length, size = length_of(arrays[1]), batch_size or 32
     return {
         "x": endless_batches(arrays, length, size, seed, first_step, bool(shuffle)),
         "steps_per_epoch": -(-length // size),
@@ -272,7 +272,7 @@ def num_trained_on(length: int, fraction: float) -> int:
 
 def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
-    at = num_trained_on(len(arrays[1]), fraction)
+    at = num_trained_on(length_of(arrays[1]), fraction)
     return tf.nest.map_structure(lambda v: v[:at], arrays), tf.nest.map_structure(lambda v: v[at:], arrays)
 
 
@@ -296,39 +296,73 @@ def check_inputs(x: Any) -> int:
     return int(lengths[0])
 
 
-def check_targets(
-    y: Any, length: int, num_outputs: int, loss: Any, kind: Kind | None, head: Head | None = None
-) -> None:
-    """Checks targets `[batch]` or `[batch, ...]` against the inputs' length and what the loss can take."""
+def check_targets(y: Any, length: int, output: Output) -> None:
+    """Checks targets `[batch]` or `[batch, ...]` of an output against the inputs' length and what its loss can take."""
+    kind, loss, head, num_outputs = output.kind, output.loss, output.head, output.num_outputs
+    where = "" if output.name == "output" else f" of {output.name!r}"
     if y is None:
-        raise ValueError("Expected targets y. Received: None")
+        raise ValueError(f"Expected targets y{where}. Received: None")
     if y.ndim == 0 or len(y) != length:
-        raise ValueError(f"Expected as many targets as inputs, {length}. Received: y of shape {y.shape}")
+        raise ValueError(f"Expected as many targets{where} as inputs, {length}. Received: y of shape {y.shape}")
     if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool):
-        raise ValueError(f"Expected numeric targets. Received: dtype {y.dtype}")
+        raise ValueError(f"Expected numeric targets{where}. Received: dtype {y.dtype}")
     if not np.isfinite(y).all():
-        raise ValueError(f"Expected finite targets. Received: {y[~np.isfinite(y)][0]}")
+        raise ValueError(f"Expected finite targets{where}. Received: {y[~np.isfinite(y)][0]}")
+    places = _positions(y, output)
     if losses.takes_class_indices(loss):
         classes, ignored = num_outputs, losses.ignored_class(loss)
-        if y.size != length:
-            raise ValueError(f"Expected class labels of shape [{length}]. Received: y of shape {y.shape}")
+        if y.size != length * math.prod(places):
+            shape = ", ".join(map(str, (length, *places)))
+            raise ValueError(f"Expected class labels{where} of shape [{shape}]. Received: y of shape {y.shape}")
         if not np.equal(np.mod(y, 1), 0).all():
-            raise ValueError(f"Expected integer class labels. Received: {y[np.mod(y, 1) != 0][0]}")
+            raise ValueError(f"Expected integer class labels{where}. Received: {y[np.mod(y, 1) != 0][0]}")
         y = y if ignored is None or (y == ignored).all() else y[y != ignored]
         if y.min() < 0 or y.max() >= classes:
-            raise ValueError(f"Expected labels in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
+            raise ValueError(f"Expected labels{where} in [0, {classes}). Received: labels from {y.min()} to {y.max()}")
     elif kind is not None and kind.is_regression:
-        if head is not None and losses.is_per_example(loss) and y.size != length * head.num_targets(num_outputs):
-            targets = head.num_targets(num_outputs)
+        targets = None if head is None else head.num_targets(num_outputs)
+        if targets is not None and losses.is_per_example(loss) and y.size != length * math.prod(places) * targets:
+            shape = ", ".join(map(str, (length, *places, targets)))
+            columns = f"column{'s' * (num_outputs != 1)} ({head.columns if head else ''})"
             raise ValueError(
-                f"Expected targets of shape [{length}, {targets}], since members return {num_outputs} "
-                f"column{'s' * (num_outputs != 1)} ({head.columns}). Received: {y.shape}"
+                f"Expected targets{where} of shape [{shape}], since members return {num_outputs} {columns}. Received: "
+                f"{y.shape}"
             )
     elif kind is not None:
         if y.min() < 0 or y.max() > 1:
-            raise ValueError(f"Expected targets in [0, 1] for {loss.name}. Received: from {y.min()} to {y.max()}")
-        if kind is Kind.LOGITS and y.shape != (length, num_outputs):
-            raise ValueError(f"Expected one-hot targets of shape [{length}, {num_outputs}]. Received: {y.shape}")
+            name = getattr(loss, "name", loss)
+            raise ValueError(f"Expected targets{where} in [0, 1] for {name}. Received: from {y.min()} to {y.max()}")
+        if kind is Kind.LOGITS and y.shape != (length, *places, num_outputs):
+            shape = ", ".join(map(str, (length, *places, num_outputs)))
+            raise ValueError(f"Expected one-hot targets{where} of shape [{shape}]. Received: {y.shape}")
+
+
+def _positions(y: Array, output: Output) -> tuple[int, ...]:
+    """Returns the sizes of the axes of positions, those that the model leaves open as targets have them, or raises."""
+    sizes = (output.shape or (None,))[:-1]
+    given = y.shape[1 : 1 + len(sizes)]
+    if len(given) < len(sizes) or any(
+        None not in pair and pair[0] != pair[1] for pair in zip(sizes, given, strict=True)
+    ):
+        raise ValueError(
+            f"Expected targets for each position of {output.name!r}, shape {(None, *sizes)}. Received: y of shape "
+            f"{y.shape}"
+        )
+    return tuple(given)
+
+
+def as_targets(y: Any, several: bool) -> Any:
+    """Returns targets, or weights, as arrays: one, or a structure of them where members have several outputs."""
+    if y is None or not several:
+        return None if y is None else np.asarray(y)
+    if isinstance(y, dict):
+        return {key: np.asarray(part) for key, part in y.items() if part is not None}
+    return tuple(np.asarray(part) for part in y) if isinstance(y, list | tuple) else np.asarray(y)
+
+
+def length_of(y: Any) -> int:
+    """Returns the number of examples of targets, or of a structure of them."""
+    return len(tf.nest.flatten(y)[0]) if isinstance(y, dict | list | tuple) else len(y)
 
 
 def check_ids(ids: Any, length: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tf_ensembles import draws, files
 from tf_ensembles.ensemble import outputs, portable
+from tf_ensembles.ensemble.members import structure
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.regression import components, distribution, heads
 
@@ -34,6 +36,9 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     (`value` and `quantiles` are for TensorFlow itself: converters do not know all of their operations.)
     Members that predict values and whose noise was not estimated have means and `epistemic` only; those that predict
     quantiles have `quantiles` `[batch, targets, levels]` at their own levels in place of `std`, and no noise to draw.
+    Of several outputs, each has these under its name: `class_probabilities`, `value_mean`. Where an example has
+    positions, as a map or a sequence does, shapes have them after the batch, and after the members: `[batch, height,
+    width, classes]`; so has `uncertainty`, `[batch, height, width]`, and there are no `value` and `quantiles`.
     Members that diverged in training are left out of all but `members`. What `tfe.calibrate` returns has the same
     signatures; a conformal one has also:
       set               also takes `key`, as `predict_set` does, and for groups `group`, int64 `[batch]`, their numbers
@@ -58,7 +63,7 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     add("members", endpoints.members)
     add("sample", endpoints.sample, key)
     add("uncertainty", endpoints.uncertainty)
-    if endpoints.has_distribution:
+    if endpoints.has_quantiles:
         add("quantiles", endpoints.quantiles, tf.TensorSpec([None], tf.float32, name="levels"))
     for name, function, more in model.more_signatures():
         add(name, function, *more)
@@ -68,14 +73,55 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
 
 
 class _Endpoints:
-    """What each signature computes, from a structure of inputs."""
+    """What each signature computes, from a structure of inputs: that of each output, by its name if there are more."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._kind = model, outputs.require(model.kind, model._member_loss)
-        self._head = model.head
-        self._healthy = np.flatnonzero(~model.diverged)
+        self._model, self._healthy = model, np.flatnonzero(~model.diverged)
         if not len(self._healthy):
             raise ValueError("Expected at least one member that has not diverged. Received: none")
+        self._parts = [_Endpoint(output, model.seed) for output in model.outputs_said()]
+
+    @property
+    def has_quantiles(self) -> bool:
+        """Whether one of the outputs has quantiles at any level."""
+        return any(part.has_quantiles for part in self._parts)
+
+    def _each(self, x: Any, healthy: bool, ask: Callable[[_Endpoint, tf.Tensor], dict[str, tf.Tensor]]) -> Any:
+        found = {}
+        for part, raw in zip(self._parts, structure.leaves(self._model(x, training=False)), strict=True):
+            said = ask(part, outputs.of_members(raw, self._healthy) if healthy else raw)
+            prefix = "" if len(self._parts) == 1 else f"{part.name}_"
+            found.update({f"{prefix}{key}": value for key, value in said.items()})
+        return found
+
+    def mixture(self, x: Any) -> dict[str, tf.Tensor]:
+        return self._each(x, True, _Endpoint.mixture)
+
+    def members(self, x: Any) -> dict[str, tf.Tensor]:
+        return self._each(x, False, _Endpoint.members)
+
+    def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
+        draw = portable.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
+        member = tf.cast(draw * len(self._healthy), tf.int32)
+        return self._each(x, True, lambda part, raw: part.sample(raw, member, key))
+
+    def quantiles(self, x: Any, levels: tf.Tensor) -> dict[str, tf.Tensor]:
+        inside = tf.debugging.assert_equal(
+            tf.reduce_all((levels > 0.0) & (levels < 1.0)), True, "Expected levels in (0, 1)"
+        )
+        with tf.control_dependencies([inside]):
+            return self._each(x, True, lambda part, raw: part.quantiles(raw, levels))
+
+    def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
+        return self._each(x, True, _Endpoint.uncertainty)
+
+
+class _Endpoint:
+    """What signatures say of one output, from members' outputs `[batch, members, ..., outputs]`."""
+
+    def __init__(self, output: outputs.Output, seed: int) -> None:
+        self._output, self._kind, self._seed, self.name = output, output.require(), seed, output.name
+        self._head: Any = output.head
 
     @property
     def has_distribution(self) -> bool:
@@ -83,69 +129,68 @@ class _Endpoints:
         head = self._head
         return head is not None and not isinstance(head, heads.Quantiles) and head != heads.Values()
 
-    def _outputs(self, x: Any) -> tf.Tensor:
-        """Outputs of the healthy members, `[batch, members, outputs]`."""
-        return outputs.of_members(self._model(x, training=False), self._healthy)
+    @property
+    def has_quantiles(self) -> bool:
+        """Whether the mixture's quantiles are known at any level."""
+        return self.has_distribution and not self._output.has_positions
 
     def _predictions(self, raw: tf.Tensor) -> tf.Tensor:
-        """Probabilities, or means, of members' outputs, `[batch, members, outputs]`."""
+        """Probabilities, or means, of members' outputs, `[batch, members, ..., outputs]`."""
         return outputs.two_columns(self._kind, outputs.member_probabilities(self._kind, raw, self._head))
 
     def _moments(self, raw: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Mean, aleatoric and epistemic variance of the mixture, `[batch, targets]`."""
+        """Mean, aleatoric and epistemic variance of the mixture, `[batch, ..., targets]`."""
         variances = components.member_variances(self._head.components(raw))
         return components.moments(self._head.means(raw), variances)
 
-    def mixture(self, x: Any) -> dict[str, tf.Tensor]:
-        raw = self._outputs(x)
+    def mixture(self, raw: tf.Tensor) -> dict[str, tf.Tensor]:
         if self.has_distribution:
             mean, aleatoric, epistemic = self._moments(raw)
             return {"mean": mean, "std": tf.sqrt(aleatoric + epistemic)}
         mean = tf.reduce_mean(self._predictions(raw), axis=1)
         if isinstance(self._head, heads.Quantiles):
             quantiles = tf.reduce_mean(self._head.quantiles(raw), axis=1)
-            return {"mean": mean, "quantiles": tf.transpose(quantiles, [0, 2, 1])}
+            return {"mean": mean, "quantiles": tf.linalg.matrix_transpose(quantiles)}
         return {"probabilities" if self._head is None else "mean": mean}
 
-    def members(self, x: Any) -> dict[str, tf.Tensor]:
-        raw = self._model(x, training=False)
+    def members(self, raw: tf.Tensor) -> dict[str, tf.Tensor]:
         if not self.has_distribution:
             return {"logits": raw}
         variances = components.member_variances(self._head.components(raw))
         return {"logits": raw, "mean": self._head.means(raw), "std": tf.sqrt(variances)}
 
-    def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = portable.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
-        member = tf.cast(draw * len(self._healthy), tf.int32)
-        raw = self._outputs(x)
+    def sample(self, raw: tf.Tensor, member: tf.Tensor, key: tf.Tensor) -> dict[str, tf.Tensor]:
         if self._head is None:
             return {"probabilities": tf.gather(self._predictions(raw), member, axis=1)}
         chosen = tf.gather(raw, member, axis=1)
         mean = self._head.means(chosen)
-        if not self.has_distribution:
+        if not self.has_quantiles:
             return {"mean": mean}
-        uniform = distribution.joint_uniform(self._model.seed, key[None], tf.range(tf.shape(raw)[0]), mean.shape[-1])
+        uniform = distribution.joint_uniform(self._seed, key[None], tf.range(tf.shape(raw)[0]), mean.shape[-1])
         return {"mean": mean, "value": components.draw(self._head.components(chosen), uniform[0], draws.to_normal)}
 
-    def quantiles(self, x: Any, levels: tf.Tensor) -> dict[str, tf.Tensor]:
-        inside = tf.debugging.assert_equal(
-            tf.reduce_all((levels > 0.0) & (levels < 1.0)), True, "Expected levels in (0, 1)"
-        )
-        with tf.control_dependencies([inside]):
-            found = components.quantile(self._head.components(self._outputs(x)), levels)
-        return {"quantiles": tf.cast(found, tf.float32)}
+    def quantiles(self, raw: tf.Tensor, levels: tf.Tensor) -> dict[str, tf.Tensor]:
+        if not self.has_quantiles:
+            return {}
+        return {"quantiles": tf.cast(components.quantile(self._head.components(raw), levels), tf.float32)}
 
-    def uncertainty(self, x: Any) -> dict[str, tf.Tensor]:
-        raw = self._outputs(x)
+    def uncertainty(self, raw: tf.Tensor) -> dict[str, tf.Tensor]:
         if self.has_distribution:
             aleatoric, epistemic = (tf.reduce_sum(part, axis=-1) for part in self._moments(raw)[1:])
             return {"total": aleatoric + epistemic, "aleatoric": aleatoric, "epistemic": epistemic}
         if self._head is not None:
             # Members give means only: their spread is epistemic, and nobody knows the noise of the targets.
             return {"epistemic": tf.reduce_sum(tf.math.reduce_variance(self._predictions(raw), axis=1), axis=-1)}
-        logits = kinds.as_logits_tensor(raw, self._kind)
-        total, aleatoric = likelihood.entropies_tensor(logits)
-        return {"total": total, "aleatoric": aleatoric, "epistemic": tf.maximum(total - aleatoric, 0.0)}
+        rank, shape = len(raw.shape), tf.shape(raw)
+        if rank > 3:  # Positions are examples here.
+            raw = tf.transpose(raw, [0, *range(2, rank - 1), 1, rank - 1])
+            raw = tf.reshape(raw, [-1, raw.shape[-2], raw.shape[-1]])
+        total, aleatoric = likelihood.entropies_tensor(kinds.as_logits_tensor(raw, self._kind))
+        found = {"total": total, "aleatoric": aleatoric, "epistemic": tf.maximum(total - aleatoric, 0.0)}
+        if rank == 3:
+            return found
+        positions = tf.concat([shape[:1], shape[2:-1]], axis=0)
+        return {name: tf.reshape(value, positions) for name, value in found.items()}
 
 
 def _input_signature(model: Any) -> list[tf.TensorSpec]:

@@ -127,6 +127,26 @@ def input_structure(model: keras.Model) -> Any:
     return model.inputs if structure is None else structure  # A lone symbolic tensor has no truth value.
 
 
+def output_structure(model: keras.Model) -> Any:
+    """Returns a model's symbolic outputs in the structure in which it returns them."""
+    # `model.outputs` is a flat list, which loses the keys of dict outputs.
+    structure = getattr(graph_of(model), "_outputs_struct", None)
+    return model.output if structure is None else structure
+
+
+def mask_of(tensor: Any) -> Any:
+    """Returns the mask that Keras's layers have left on an output, `[batch, ...]` of bool, or None."""
+    # Losses and metrics find it there, and there is no other way to ask for it.
+    return getattr(tensor, "_keras_mask", None)
+
+
+def with_mask(tensor: Any, mask: Any) -> Any:
+    """Returns the tensor, with a mask for Keras's losses and metrics unless it is None."""
+    if mask is not None:
+        tensor._keras_mask = mask
+    return tensor
+
+
 def takes_training(operation: Any) -> bool:
     """Whether an operation's `call` has an argument `training`."""
     # Keras has looked at the signature already, wrappers included; an operation that is no layer has none.

@@ -4,7 +4,9 @@ Keras's own losses that treat examples one by one see all members' examples as o
 one member's batch, in the shapes that `keras.Model.fit` would give it, so that it may look across the batch. A member
 that has a `compute_loss` of its own is asked for its loss.
 
-Shapes: outputs `[members, batch, outputs]`, losses `[members]`.
+Where members have several outputs, each has its own loss, and a member minimizes their weighted sum, as in Keras.
+
+Shapes: outputs `[members, batch, ...]`, losses `[members]`.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import losses as regression
 
@@ -63,10 +67,32 @@ _KNOWN: dict[Any, _Known] = {
 }
 
 
-def as_loss(loss: Any, loss_weights: Any = None) -> keras.losses.Loss:
-    """Returns the one Keras loss of an ensemble, from a name, a function or a loss object."""
+def as_losses(said: Structure, loss: Any, loss_weights: Any) -> tuple[list[Any], list[float]]:
+    """Returns the Keras loss of each output, None for one that has none, and its weight in what members minimize.
+
+    Args:
+        said: the structure of outputs.
+        loss: one for all outputs, or a list, or a dict by names, which may leave outputs out.
+        loss_weights: numbers in the same form; None for ones.
+    """
+    if said.is_one and not isinstance(loss, dict):
+        if loss_weights is not None:
+            raise ValueError(f"Expected loss_weights=None: members have one output. Received: {loss_weights!r}")
+        return [as_loss(loss)], [1.0]
+    parts = said.split(loss, "a loss", missing=True) if isinstance(loss, list | tuple | dict) else [loss] * len(said)
+    if all(part is None for part in parts):
+        raise ValueError(f"Expected a loss for at least one of the outputs {list(said.names)}. Received: none")
+    weights: list[Any] = [1.0] * len(said)
     if loss_weights is not None:
-        raise ValueError(f"Expected loss_weights=None: an ensemble has one output. Received: {loss_weights!r}")
+        found = said.split(loss_weights, "a loss weight", missing=True)
+        weights = [1.0 if weight is None else weight for weight in found]
+    if not all(isinstance(weight, int | float | np.number) and np.isfinite(weight) for weight in weights):
+        raise ValueError(f"Expected finite numbers as loss_weights. Received: {loss_weights!r}")
+    return [None if part is None else as_loss(part) for part in parts], [float(weight) for weight in weights]
+
+
+def as_loss(loss: Any) -> keras.losses.Loss:
+    """Returns the Keras loss of one output, from a name, a function or a loss object."""
     if loss is None or isinstance(loss, list | tuple | dict):
         raise ValueError(f"Expected one Keras loss: a name, a function or a keras.losses.Loss. Received: {loss!r}")
     found = keras.losses.get(loss)
@@ -91,28 +117,34 @@ class OwnLoss(keras.losses.Loss):
         raise ValueError(f"Expected to ask members for their loss. Received: targets {y_true.shape}, {y_pred.shape}")
 
 
-def of_members(models: Sequence[keras.Model], loss: Any, loss_weights: Any) -> keras.losses.Loss:
-    """Returns the one loss of an ensemble of these members, who get to know it if they compute their own.
+def of_members(
+    models: Sequence[keras.Model], said: Structure, loss: Any, loss_weights: Any
+) -> tuple[list[Any], list[float]]:
+    """Returns what `as_losses` does for an ensemble of these members, who get to know it if they compute their own.
 
     Args:
         models: members, or the one that stands for all.
+        said: the structure of their outputs.
         loss: as `compile` has it; may be None if members compute their own.
         loss_weights: as `compile` has it.
     """
     if not _compute_their_own(models):
-        return as_loss(loss, loss_weights)
+        return as_losses(said, loss, loss_weights)
+    if not said.is_one:
+        raise ValueError(
+            "Expected members with one output for a compute_loss of their own; train several outputs by "
+            f"compile(loss=...) and add_loss. Received: outputs {list(said.names)}"
+        )
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1:
         raise ValueError(
             "Expected members without a compute_loss of their own on several replicas, since nothing says how its "
             f"values are to be added up; use one replica or compile(loss=...). Received: {replicas} replicas"
         )
-    if loss is None:
-        return OwnLoss()
-    found = as_loss(loss, loss_weights)
-    for model in models:
-        keras_private.give_loss(model, found)
-    return found
+    found, weights = ([OwnLoss()], [1.0]) if loss is None else as_losses(said, loss, loss_weights)
+    for model in models if loss is not None else ():
+        keras_private.give_loss(model, found[0])
+    return found, weights
 
 
 def _compute_their_own(models: Sequence[keras.Model]) -> bool:
@@ -174,66 +206,113 @@ def is_per_example(loss: keras.losses.Loss) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What members' losses compare outputs with."""
+    """What members' losses compare one output with."""
 
     y: tf.Tensor  # targets [batch, ...], or [members, batch, ...] if `perturbed`
     perturbed: bool = False
-    weights: tf.Tensor | None = None  # [members, batch]; None for ones
+    weights: tf.Tensor | None = None  # [members, batch], or [members, batch, ...] by position; None for ones
     bootstrapped: bool = False  # whether a bootstrap has decided the weights
 
 
-def make_batch(
-    y: Any, sample_weight: Any, bootstrap: Bootstrap | None, seed: int, ids: Any, num_members: int, num_targets: int
-) -> Batch:
-    """Returns the targets and loss weights of all members.
+def make_batches(
+    targets: Sequence[Any],
+    sample_weights: Sequence[Any],
+    bootstrap: Bootstrap | None,
+    seed: int,
+    ids: Any,
+    num_members: int,
+    sizes: Sequence[int],
+) -> list[Batch]:
+    """Returns the targets and loss weights of all members, for each output. An example is drawn once for all of them.
 
     Args:
-        y: targets `[batch, ...]`.
-        sample_weight: `[batch]`, or None.
+        targets: `[batch, ...]` of each output; None for one without a loss.
+        sample_weights: `[batch]`, or by position, `[batch, ...]`, of each output, or None.
         bootstrap: perturbs either the targets or the weights; None for neither.
         seed: the ensemble's.
         ids: example ids `[batch]`, for a bootstrap.
         num_members: M.
-        num_targets: numbers per example that noise is added to.
+        sizes: numbers per example that noise is added to, of each output.
     """
-    y, weights, perturbed = tf.convert_to_tensor(y), None, False
+    drawn, noises = None, [None] * len(targets)
     if bootstrap is not None:
         all_members = tf.range(num_members)
-        noise = bootstrap.target_noise(seed, ids, all_members, num_targets)
+        noise = bootstrap.target_noise(seed, ids, all_members, sum(sizes))
         if noise is None:
-            weights = tf.transpose(bootstrap.weights(seed, ids, all_members))
+            drawn = tf.transpose(bootstrap.weights(seed, ids, all_members))
         else:
-            noise = tf.reshape(tf.transpose(noise, [1, 0, 2]), tf.concat([[num_members], tf.shape(y)], axis=0))
-            y, perturbed = tf.cast(y, tf.float32)[None] + noise, True
-    bootstrapped = weights is not None
-    if sample_weight is not None:
-        own = tf.reshape(tf.cast(sample_weight, tf.float32), [1, -1])
-        weights = own * (tf.ones([num_members, 1]) if weights is None else weights)
-    return Batch(y, perturbed, weights, bootstrapped)
+            noises = tf.split(tf.transpose(noise, [1, 0, 2]), list(sizes), axis=-1)
+    batches = []
+    for y, own, noise in zip(targets, sample_weights, noises, strict=True):
+        if y is None:
+            batches.append(Batch(None))
+            continue
+        y, weights = tf.convert_to_tensor(y), drawn
+        if noise is not None:
+            noise = tf.reshape(noise, tf.concat([[num_members], tf.shape(y)], axis=0))
+            y = tf.cast(y, tf.float32)[None] + noise
+        if own is not None:
+            own = tf.cast(own, tf.float32)[None]
+            if len(own.shape) == 3 and own.shape[2] == 1 and len(y.shape) < 3 + (noise is not None):
+                own = own[..., 0]
+            weights = tf.ones([num_members, 1]) if weights is None else weights
+            weights = own * tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (len(own.shape) - 2)], axis=0))
+        batches.append(Batch(y, noise is not None, weights, drawn is not None))
+    return batches
 
 
-def member_losses(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool = False) -> tf.Tensor:
-    """Returns each member's own loss, `[members]`, reduced over the batch as the loss asks.
+def member_losses(
+    loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool = False, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Returns each member's own loss of one output, `[members]`, reduced over batch and positions as the loss asks.
 
     Args:
         loss: from `as_loss`.
         batch: targets and weights.
-        outputs: `[members, batch, outputs]`.
+        outputs: `[members, batch, ...]`.
         one_by_one: calls the loss once per member, with the very operations of a model trained alone.
+        mask: `[members, batch, ...]` of bool: the positions that count, where Keras's layers say so.
     """
     if one_by_one or not is_per_example(loss):
-        return _by_member(loss, batch, outputs, one_by_one)
-    members, size, weights = outputs.shape[0], tf.shape(outputs)[1], batch.weights
+        return _by_member(loss, batch, outputs, one_by_one, mask)
+    members, size = outputs.shape[0], tf.shape(outputs)[1]
     y = batch.y if batch.perturbed else tf.repeat(batch.y[None], members, axis=0)
-    values = tf.reshape(tf.cast(loss.call(_fold(y), _fold(outputs)), tf.float32), [members, size])
+    values = tf.cast(loss.call(_fold(y), _fold(outputs)), tf.float32)
+    if mask is not None and len(mask.shape) != len(values.shape) + 1:
+        return _by_member(loss, batch, outputs, one_by_one, mask)
+    values = tf.reshape(values, tf.concat([[members, size], tf.shape(values)[1:]], axis=0))
+    axes = list(range(1, len(values.shape)))
+    count = tf.cast(tf.reduce_prod(tf.shape(values)[1:]), tf.float32)
+    weights = None if batch.weights is None else _fit_weights(batch.weights, values)
+    if mask is not None:
+        kept = tf.cast(mask, tf.float32)
+        if loss.reduction in ("mean", "sum_over_batch_size"):  # The mean over what is left, as in Keras.
+            kept *= tf.math.divide_no_nan(count, tf.reduce_sum(kept, axes, keepdims=True))
+        weights = kept if weights is None else weights * kept
     if weights is not None:
         values *= weights
-    total = tf.reduce_sum(values, axis=1)
+    total = tf.reduce_sum(values, axis=axes)
     if loss.reduction == "sum":
         return total
     if loss.reduction == "mean_with_sample_weight" and weights is not None:
-        return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
-    return total / tf.cast(size, tf.float32)
+        return tf.math.divide_no_nan(total, tf.reduce_sum(weights + tf.zeros_like(values), axis=axes))
+    return total / count
+
+
+def _fit_weights(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns weights of examples, or of positions, in a shape that weighs a loss's values; both with the same start.
+
+    Weights of examples weigh all their positions. Keras would take `[batch]` for positions wherever that fits.
+    """
+    rank = len(values.shape)
+    if len(weights.shape) == rank + 1 and weights.shape[-1] == 1:
+        weights = weights[..., 0]
+    if len(weights.shape) > rank:
+        raise ValueError(
+            "Expected sample weights [batch], or one for each value of the loss. Received: weights of "
+            f"{len(weights.shape)} axes for values of {rank}"
+        )
+    return tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (rank - len(weights.shape))], axis=0))
 
 
 def own_losses(models: Sequence[keras.Model], x: Any, batch: Batch, outputs: tf.Tensor, training: bool) -> tf.Tensor:
@@ -264,7 +343,9 @@ def own_losses(models: Sequence[keras.Model], x: Any, batch: Batch, outputs: tf.
     return tf.stack(values)
 
 
-def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool) -> tf.Tensor:
+def _by_member(
+    loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool, mask: tf.Tensor | None
+) -> tf.Tensor:
     """Calls the loss with each member's batch."""
     members = outputs.shape[0]
     # Keras divides by the number of replicas; we do that later.
@@ -273,7 +354,8 @@ def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by
     @tf.autograph.experimental.do_not_convert
     def of_member(part: dict[str, tf.Tensor]) -> tf.Tensor:
         y, result = part.get("y", batch.y), part["result"]
-        weights = _fit_weights(loss, y, result, part["weights"], batch.bootstrapped) if "weights" in part else None
+        weights = _weights_for(loss, y, result, part["weights"], batch.bootstrapped) if "weights" in part else None
+        result = keras_private.with_mask(tf.identity(result), part.get("mask"))
         return tf.cast(loss(y, result, sample_weight=weights), tf.float32) * replicas
 
     parts = {"result": outputs}
@@ -281,20 +363,22 @@ def _by_member(loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by
         parts["y"] = batch.y
     if batch.weights is not None:
         parts["weights"] = batch.weights
+    if mask is not None:
+        parts["mask"] = mask
     if one_by_one or members <= _UNROLLED:
         return tf.stack([of_member({name: part[m] for name, part in parts.items()}) for m in range(members)])
     return tf.map_fn(of_member, parts, fn_output_signature=tf.float32)
 
 
-def _fit_weights(loss: Any, y: tf.Tensor, result: tf.Tensor, weights: tf.Tensor, bootstrapped: bool) -> tf.Tensor:
-    """Returns weights `[batch]` in a shape that weighs examples, whatever the shape of the loss's values."""
+def _weights_for(loss: Any, y: tf.Tensor, result: tf.Tensor, weights: tf.Tensor, bootstrapped: bool) -> tf.Tensor:
+    """Returns weights `[batch]` or `[batch, ...]` in a shape that weighs examples, whatever the loss's values are."""
     values = loss.call(tf.cast(y, loss.dtype), tf.cast(result, loss.dtype))
     rank = len(values.shape)
     if rank == 0 and bootstrapped:
         raise ValueError(_no_values_per_example(loss))
-    if rank < 2:
+    if rank < 2 and len(weights.shape) < 2:
         return weights  # As Keras takes them; a scalar loss is multiplied by their mean.
-    return tf.reshape(weights, [-1, *([1] * (rank - 1))]) * tf.ones_like(values)
+    return _fit_weights(weights, values) * tf.ones_like(values)
 
 
 def _no_values_per_example(loss: keras.losses.Loss) -> str:
@@ -305,56 +389,30 @@ def _no_values_per_example(loss: keras.losses.Loss) -> str:
 
 
 def check_bootstrap(
-    loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, num_outputs: int, num_targets: int, own: bool
+    loss: keras.losses.Loss, bootstrap: Bootstrap | None, y: Any, shape: Sequence[int | None], size: Any, own: bool
 ) -> None:
     """Raises, before training, if a bootstrap's weights would have no example to weigh, or its noise no target.
 
     Args:
-        loss: from `of_members`.
+        loss: of one output.
         bootstrap: the ensemble's, if it has one.
         y: targets `[batch, ...]`.
-        num_outputs: a member's columns.
-        num_targets: numbers per example that noise is added to.
-        own: whether members compute their own loss, which is seen to weigh examples when it is called.
+        shape: of a member's output, without the batch.
+        size: numbers per example that noise is added to; None if not known.
+        own: whether members compute their own loss, which is seen to weigh examples when called.
     """
     if bootstrap is None:
         return
     if type(bootstrap).target_noise is not Bootstrap.target_noise:
-        if y.size != len(y) * num_targets:
-            raise ValueError(f"Expected targets [{len(y)}, {num_targets}] for {bootstrap!r}. Received: {y.shape}")
+        if size is None or y.size != len(y) * size:
+            raise ValueError(f"Expected targets [{len(y)}, {size}] for {bootstrap!r}. Received: {y.shape}")
         return
     if own or is_per_example(loss):
         return
-    rows = tf.cast(tf.convert_to_tensor(y[: 3 if num_outputs == 2 else 2]), loss.dtype)
-    if loss.call(rows, tf.zeros([len(rows), num_outputs], loss.dtype)).shape[:1] != rows.shape[:1]:
+    rows = tf.cast(tf.convert_to_tensor(y[: 3 if shape[-1] == 2 else 2]), loss.dtype)
+    known = [one if one is not None else rows.shape[1 + place] for place, one in enumerate(shape)]
+    if loss.call(rows, tf.zeros([len(rows), *known], loss.dtype)).shape[:1] != rows.shape[:1]:
         raise ValueError(_no_values_per_example(loss))
-
-
-def finite_mean(losses: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
-    finite = tf.math.is_finite(losses)
-    count = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
-    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / count
-    return tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
-
-
-class MemberMean(keras.metrics.Metric):
-    """The running mean of each member's loss, `[members]`."""
-
-    def __init__(self, num_members: int) -> None:
-        super().__init__(name="member_losses")
-        self._sum = self.add_variable((num_members,), initializer="zeros", name="sum")
-        self._count = self.add_variable((), initializer="zeros", name="count")
-
-    def update_state(self, losses: Any, count: Any) -> None:
-        """Takes in the losses `[members]` of a batch of `count` examples."""
-        count = tf.cast(count, tf.float32)
-        self._sum.assign(self._sum + losses * count)
-        self._count.assign(self._count + count)
-
-    def result(self) -> Any:
-        """Returns the means `[members]`."""
-        return tf.math.divide_no_nan(self._sum.value, self._count.value)
 
 
 def _fold(tensor: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,10 @@ done in the modules beside it: `members` makes and runs members, `data` prepares
 a batch, `losses` the losses of members, `outputs` mixtures and metrics, `serving` what is asked of a trained ensemble,
 `updates` the optimizer's steps, `callbacks` frozen members and what happens between epochs.
 
-Shapes: inputs `[batch, ...]`, outputs `[batch, members, outputs]`, losses `[members]`.
+Members may return one tensor, or a list or dict of them; all that follows works on the list of their outputs, which
+`_structure` names, and gives users the members' own structure back.
+
+Shapes: inputs `[batch, ...]`, each output `[batch, members, ...]`, losses `[members]`.
 """
 
 from __future__ import annotations
@@ -17,20 +20,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import prior as priors_lib
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, data, keras_private, losses, outputs, replicas
+from tf_ensembles.ensemble import arguments, data, keras_private, losses, replicas
 from tf_ensembles.ensemble import callbacks as callbacks_lib
+from tf_ensembles.ensemble import outputs as outputs_lib
 from tf_ensembles.ensemble import trunk as trunk_lib
 from tf_ensembles.ensemble.collection import Collected
-from tf_ensembles.ensemble.members import building, stack
+from tf_ensembles.ensemble.members import building, stack, structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.serving import Served
-from tf_ensembles.ensemble.steps import Steps
+from tf_ensembles.ensemble.steps import MemberMean, Steps
 from tf_ensembles.ensemble.trunk import Trunked
-from tf_ensembles.metrics.kinds import Kind, tagged
+from tf_ensembles.metrics.kinds import tagged
 from tf_ensembles.prior import PriorFunction
-from tf_ensembles.regression import heads
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -42,15 +46,17 @@ class Ensemble(Trunked, Collected, Steps, Served):
     the sum of theirs, so training M together equals training M alone. Reported losses are means over members.
 
     Args:
-        build_member: returns a new Keras model, inputs to `[batch, outputs]`, at each call.
+        build_member: returns a new Keras model, inputs to `[batch, ..., outputs]`, or to a list or dict of such, at
+            each call.
         num_members: M.
-        prior: a frozen random function added to each member's output; None for ensemble-n.
+        prior: a frozen random function added to each member's output; None for ensemble-n. Of several outputs, a
+            dict of them by name, or one that returns the structure of outputs.
         bootstrap: the distribution of each example's weight in each member's loss; None for equal weights.
         l2: weight decay per member, in the mean form: the paper's `lambda / T`.
         seed: decides initial weights, priors and bootstrap weights.
         outputs: what a member returns: `"logits"`, `"binary_logits"`, `"multilabel_logits"`, `"probabilities"`,
             `"multilabel_probabilities"`, `"values"`, `"gaussian"` (means, then raw scales) or another `Kind`.
-            `"auto"` reads it from the type of the loss at `compile`.
+            `"auto"` reads it from the type of the loss at `compile`. Of several outputs, a dict by name.
         check: False skips the comparison of each member's own outputs with those of the stack, when members are built.
         trunk: a Keras model that all members share and that runs once per batch: members are heads on its output then.
             Frozen by `trunk.trainable = False`: it runs in inference mode, and once per training example where data are
@@ -65,20 +71,18 @@ class Ensemble(Trunked, Collected, Steps, Served):
         bootstrap: Bootstrap | None = None,
         l2: float = 0.0,
         seed: int = 0,
-        outputs: str = "auto",
+        outputs: Any = "auto",
         check: Any = True,
         trunk: keras.Model | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         num_members, seed = arguments.check(build_member, num_members, prior, bootstrap, l2, seed)
+        outputs_lib.check_argument(outputs)
+        prior = priors_lib.joined(prior)
         self._take_trunk(trunk, prior)
         self._settle(prior, bootstrap, l2, seed)
         self.num_members, self._outputs_argument = num_members, outputs
-        self._member_loss: keras.losses.Loss | None = None
-        self._num_outputs: Any = None
-        self._known_head: Any = None
-        Kind.parse(outputs)
         self.members: stack.Members | None = None
         self.priors: stack.Members | None = None
         self.member_history: dict[str, list[Array]] = {}
@@ -119,7 +123,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self.supports_jit = self.supports_jit and self._trunk_supports_jit()
         self.built = True
         self._check_trunk()
-        self._num_outputs = stack.num_outputs(self.members, self.priors, self._built_on)
+        self._take_structure(stack.output_structure(self.members, self.priors, self._built_on))
 
     def _build_from(self, x: Any) -> None:
         """Builds from data, arrays or a dataset, and decides on XLA, which depends on what was built."""
@@ -183,25 +187,30 @@ class Ensemble(Trunked, Collected, Steps, Served):
 
     # The forward pass.
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        """Returns member outputs `[batch, members, outputs]`."""
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """Returns member outputs `[batch, members, ...]`, in the structure in which a member returns them."""
         parts = data.split(inputs)
         self._build_from(parts.x)
-        return tf.transpose(self._forward(self._seen(parts, training), training)[0], [1, 0, 2])
+        return self._packed(self._forward(self._seen(parts, training), training)[0])
 
-    def _forward(self, parts: data.Inputs, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns outputs `[members, batch, outputs]` and regularization losses `[members]`."""
+    def _forward(self, parts: data.Inputs, training: bool) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the list of outputs, each `[members, batch, ...]`, and regularization losses `[members]`."""
         members = self._built_members()
-        result, penalty = members.run(parts.x if self.trunk is None else parts.features, training)
-        result = self._without_diverged(tf.cast(result, tf.float32))
+        raw, penalty = members.run(parts.x if self.trunk is None else parts.features, training)
+        said = structure.leaves(raw)
+        masks = [keras_private.mask_of(part) for part in said]
+        said = [self._without_diverged(tf.cast(part, tf.float32)) for part in said]
         if self.prior is not None and self.priors is not None:
             seen = trunk_lib.prior_inputs(self._prior_on, parts.x, parts.features)
-            result = stack.add_prior(result, self.priors, self.prior.scale, seen, parts.prior, self.head)
+            scales, known = priors_lib.scales(self.prior, self._structure), [o.head for o in self.outputs_said()]
+            said = stack.add_prior(said, self._structure, self.priors, scales, seen, parts.prior, known)
+        said = [part if mask is None else keras_private.with_mask(tf.identity(part), mask)
+                for part, mask in zip(said, masks, strict=True)]  # fmt: skip
         total = tf.zeros([self.num_members]) if penalty is None else tf.cast(penalty, tf.float32)
         total += self._trunk_penalty()
         if self.l2:
             total += self.l2 * members.squared_norm()
-        return result, total
+        return said, total
 
     # Compiling.
 
@@ -219,29 +228,46 @@ class Ensemble(Trunked, Collected, Steps, Served):
 
         Args:
             optimizer: any Keras optimizer; norms and clipping are taken per member.
-            loss: one loss: Keras's, or a function or class of yours, which gets each member's batch by itself. Members
-                with a `compute_loss` of their own are asked instead; it finds this loss in `super().compute_loss`.
-            loss_weights: None: there is one output.
-            metrics: Keras metrics, which see the mixture's prediction `[batch, outputs]`, logits if `from_logits=True`;
-                and metrics of `tfe.metrics`, which see the members.
-            weighted_metrics: Keras metrics that take sample weights.
+            loss: Keras's, or a function or class of yours, which gets each member's batch by itself. Members with a
+                `compute_loss` of their own are asked instead; it finds this loss in `super().compute_loss`. Of several
+                outputs: one for all, a list, or a dict by name.
+            loss_weights: of several outputs: numbers, in the same form.
+            metrics: Keras metrics, which see the mixture's prediction `[batch, ..., outputs]`, logits if
+                `from_logits=True`; and metrics of `tfe.metrics`, which see the members. Of several outputs: a dict by
+                name, or a list with those of each.
+            weighted_metrics: Keras metrics that take sample weights, in the same form.
             jit_compile: as in Keras; `"auto"` uses XLA where all layers are vectorized.
             **kwargs: what else `keras.Model.compile` takes.
         """
-        self._member_loss = losses.of_members(self._member_models(), loss, loss_weights)
-        outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, self.prior, weighted_metrics)
-        if self._num_outputs is not None:
-            outputs.num_targets(self.head, self._num_outputs)  # Raises where columns do not fit the loss.
-            stack.check_prior(self.head, self._num_outputs, self.priors, self._built_on)
-        split = outputs.split_metrics(metrics, self.kind, self._member_loss)
+        said = self._structure
+        self._output_losses, self._output_weights = map(
+            tuple, losses.of_members(self._member_models(), said, loss, loss_weights)
+        )
+        metrics_of = outputs_lib.by_output(said, metrics, "metrics")
+        weighted_of = outputs_lib.by_output(said, weighted_metrics, "weighted_metrics")
+        scales = priors_lib.scales(self.prior, said)
+        if self.priors is not None:
+            shapes = stack.prior_shapes(said, self.priors.template, self._built_on)
+            scales = [None if shape is None else scale for scale, shape in zip(scales, shapes, strict=True)]
+        for output, scale, own in zip(self.outputs_said(), scales, weighted_of, strict=True):
+            outputs_lib.check_compiled(output, scale, own)
+        stack.check_prior(said, [output.head for output in self.outputs_said()], self.priors, self._built_on)
+        splits = [outputs_lib.split_metrics(*pair) for pair in zip(self.outputs_said(), metrics_of, strict=True)]
         if self.compiled:
-            keras_private.forget_metrics(self, [*self._member_metrics, *self._logit_metrics, self._member_mean])
-        listed, self._member_metrics, self._logit_metrics, others = split
+            old = [*self._member_metrics, *self._logit_metrics, *self._output_means, self._member_mean]
+            keras_private.forget_metrics(self, old)
+        listed, members, logits, others = zip(*splits, strict=True)
+        self._member_metrics, self._logit_metrics = ([m for part in parts for m in part] for parts in (members, logits))
+        self._metric_places = Hidden([[i for i, p in enumerate(part) for _ in p] for part in (members, logits)])
         self._auto_jit = jit_compile == "auto"
-        kwargs.update(weighted_metrics=weighted_metrics, jit_compile=jit_compile)
-        super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
-        self._all_metrics = Hidden(listed)
-        self._member_mean = losses.MemberMean(self.num_members)
+        kwargs.update(jit_compile=jit_compile, loss_weights=loss_weights)
+        kwargs["weighted_metrics"] = weighted_metrics if said.is_one else _by_name(said, weighted_of)
+        given = others[0] or None if said.is_one else _by_name(said, others)
+        super().compile(optimizer=optimizer, loss=loss, metrics=given, **kwargs)
+        self._all_metrics = Hidden(said.pack(listed))
+        self._member_mean = MemberMean(self.num_members)
+        named = [output.name for output in self.outputs_said() if output.loss is not None]
+        self._output_means = [keras.metrics.Mean(name=f"{name}_loss") for name in named] if len(named) > 1 else []
         self._update = None
         if self.members is not None:
             self.members.forget_traces()
@@ -281,14 +307,16 @@ class Ensemble(Trunked, Collected, Steps, Served):
             validation_data = (val_x, val_y, *validation_data[2:])
         self._make_update()
         monitor = callbacks_lib.MemberMonitor()
+        if not self._structure.is_one and sample_weight is not None:
+            sample_weight = data.as_targets(sample_weight, True)
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
         if y is not None and not kwargs.get("steps_per_epoch"):
-            length = data.num_trained_on(len(y), 0.0 if validation_data else validation_split)
+            length = data.num_trained_on(data.length_of(y), 0.0 if validation_data else validation_split)
             devices = self.distribute_strategy.num_replicas_in_sync
             replicas.check_batches(self._built_members().templates, length, batch_size or 32, devices)
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
-        callbacks = callbacks_lib.with_monitor(callbacks, monitor, self._member_metrics)
+        callbacks = callbacks_lib.with_monitor(callbacks, monitor, self.metric_names())
         given.update(epochs=epochs, verbose=verbose, callbacks=callbacks, class_weight=class_weight, **kwargs)
         self._forget_noise()
         history = super().fit(**given)
@@ -306,15 +334,18 @@ class Ensemble(Trunked, Collected, Steps, Served):
                 data.check_dataset_has_ids(x)
             return x, y
         strings = self.members is not None and "'string'" in str(self.input_specs())
-        inputs, y = data.as_arrays(parts.x, strings), None if y is None else np.asarray(y)
+        inputs = data.as_arrays(parts.x, strings)
         length = data.check_inputs(inputs)
         self._build_from(inputs)
-        data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind, self.head)
-        if training:
-            own = self._built_members().has_own_losses
-            sizes = self._num_outputs, outputs.num_targets(self.head, self._num_outputs)
-            losses.check_bootstrap(self._member_loss, self.bootstrap, y, *sizes, own)
-        outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
+        y = data.as_targets(y, not self._structure.is_one)
+        own = self._built_members().has_own_losses
+        for output, part in zip(self.outputs_said(), self._split_targets(y), strict=True):
+            if output.loss is None and part is None and not self._structure.is_one:
+                continue
+            data.check_targets(part, length, output)
+            if training and output.loss is not None:
+                losses.check_bootstrap(output.loss, self.bootstrap, part, output.shape, output.num_targets, own)
+        outputs_lib.check_members(self, inputs)
         ids = data.check_ids(parts.ids, length)
         if self.bootstrap is not None and training and parts.ids is None:
             self._numbered.see(inputs, length)
@@ -326,31 +357,39 @@ class Ensemble(Trunked, Collected, Steps, Served):
             x, y = self._prepare(x, y, training=False)
         return super().evaluate(x, y, *args, **kwargs)
 
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
-        """Returns member outputs `[batch, members, outputs]`: logits for a classifier, which `tfe.metrics` know."""
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns member outputs `[batch, members, ...]`: logits for a classifier, which `tfe.metrics` know.
+
+        Several outputs come in the structure in which a member returns them.
+        """
         self._build_from(x)
-        return tagged(super().predict(data.strings_as_tensors(x), *args, **kwargs), self.kind)
+        said = structure.leaves(super().predict(data.strings_as_tensors(x), *args, **kwargs))
+        pairs = zip(said, self.outputs_said(), strict=True)
+        return self._structure.pack([tagged(part, output.kind) for part, output in pairs])
 
     # Saving.
 
     def get_config(self) -> dict[str, Any]:
         """Returns the architecture of a member and of a prior, and the other arguments."""
         own = {key: value for key, value in super().get_config().items() if key in ("name", "dtype", "trainable")}
-        given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": self._outputs_argument}
-        scale = self.prior.scale if self.prior is not None else None
+        argument = self._outputs_argument
+        argument = dict(argument) if isinstance(argument, dict) else argument
+        given = {"num_members": self.num_members, "l2": self.l2, "seed": self.seed, "outputs": argument}
+        scale = priors_lib.written_scale(self.prior)
         written = arguments.write(self._built_members(), self.priors, scale, self.bootstrap, self._built_on)
         written.update(trunk_lib.write(self.trunk, self._prior_on))
-        return {**own, **written, **given, **({"head": heads.write(self.head)} if self.head else {})}
+        known = [output.head for output in self.outputs_said()]
+        return {**own, **written, **given, **self._written_heads(known)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Ensemble:
         """Returns an ensemble of that architecture; its variables are filled from the file."""
         given, built_on = arguments.read(config, custom_objects)
-        head = heads.read(given.pop("head", None))
+        known = given.pop("head", None)
         model = cls(**given)
-        model._known_head = head
         if model.members is None:
             model._build_on(stack.zeros(built_on))
+        model._read_heads(known)
         return model
 
     def get_compile_config(self) -> dict[str, Any]:
@@ -366,3 +405,9 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
+
+
+def _by_name(said: structure.Structure, metrics: Any) -> dict[str, Any] | None:
+    """Returns the metrics of each output as Keras takes them by name; None where there are none."""
+    pairs = [(name, own) for name, own in zip(said.names, metrics, strict=True) if own]
+    return {name: list(own) if isinstance(own, list | tuple) else [own] for name, own in pairs} or None

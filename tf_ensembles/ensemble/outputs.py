@@ -1,10 +1,14 @@
 """What members' outputs mean, the mixture of all members' predictions, and what metrics see of them.
 
-Shapes: outputs `[batch, members, outputs]`, mixtures `[batch, outputs]`.
+An output may have positions, as a map `[height, width]` or a sequence `[time]` has; columns are last.
+
+Shapes: outputs `[batch, members, ..., outputs]`, mixtures `[batch, ..., outputs]`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +18,8 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private, losses
+from tf_ensembles.ensemble.members import structure
+from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.streaming import MemberMetric
@@ -22,6 +28,100 @@ from tf_ensembles.regression import losses as regression
 from tf_ensembles.regression.heads import Head
 
 _ASK = "Give tfe.Ensemble(..., outputs=...) one of " + ", ".join(repr(kind.value) for kind in Kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What is known of one output of members."""
+
+    name: str
+    shape: tuple[int | None, ...] | None  # of one member's, without the batch; None: not known yet
+    kind: Kind | None
+    head: Head | None = None  # what the columns of a regression mean
+    loss: keras.losses.Loss | None = None
+    weight: float = 1.0  # of its loss in what a member minimizes
+    argument: str = "auto"  # as the ensemble was told
+
+    @property
+    def num_outputs(self) -> int:
+        """A member's columns."""
+        return 0 if self.shape is None else int(self.shape[-1] or 0)
+
+    @property
+    def positions(self) -> int | None:
+        """How many rows of columns an example has: 1, or those of a map or a sequence; None where that is open."""
+        sizes = (self.shape or ())[:-1]
+        return None if None in sizes else math.prod(size or 0 for size in sizes)
+
+    @property
+    def num_targets(self) -> int | None:
+        """How many numbers an example's target has, where it is as wide as a member's prediction; None if open."""
+        each = self.num_outputs if self.head is None else self.head.num_targets(self.num_outputs)
+        return None if self.positions is None else each * self.positions
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether an example has more than one row of columns."""
+        return self.shape is not None and len(self.shape) > 1
+
+    def require(self) -> Kind:
+        """Returns the kind, or asks for it: at the first call that needs it."""
+        return require(self.kind, self.loss)
+
+    def refuse_positions(self, what: str) -> None:
+        """Raises where an example has positions, for what reads one row of columns per example."""
+        if self.has_positions:
+            raise ValueError(
+                f"Expected outputs [batch, members, outputs] for {what}. Received: {self.name!r}, with positions: "
+                f"{(None, *(self.shape or ()))} of each member"
+            )
+
+
+def describe(
+    said: Structure, argument: Any, found: Sequence[Any], weights: Sequence[float], known: Sequence[Any]
+) -> list[Output]:
+    """Returns what is known of each output.
+
+    Args:
+        said: their structure.
+        argument: the ensemble's `outputs`: one for all, or by output.
+        found: the loss of each, None before `compile`, and for outputs without one.
+        weights: of the losses.
+        known: what the ensemble remembers of each: the noise of values, or what a file says.
+    """
+    listed = []
+    compiled = any(loss is not None for loss in found)
+    parts = zip(said.names, said.shapes, split_argument(said, argument), found, weights, known, strict=True)
+    for name, shape, own, loss, weight, head in parts:
+        kind = kind_of(own, loss, None if shape is None else shape[-1])
+        if kind is None and not compiled and head is not None:
+            kind = head.kind
+        listed.append(Output(name, shape, kind, head_of(kind, loss, head), loss, weight, own))
+    return listed
+
+
+def split_argument(said: Structure, argument: Any) -> list[str]:
+    """Returns what the ensemble's `outputs` says of each output: a kind, or `"auto"`."""
+    if isinstance(argument, str):
+        return [argument] * len(said)
+    return [part or "auto" for part in said.split(argument, "a kind of outputs", missing=True)]
+
+
+def check_argument(argument: Any) -> None:
+    """Raises unless `outputs` is a kind, or a structure of kinds."""
+    for part in structure.leaves(argument):
+        Kind.parse(part)
+
+
+def the_one(model: Any, what: str) -> Output:
+    """Returns the one output of a model, or raises: for what is asked of one output at a time."""
+    if len(model.outputs_said()) > 1:
+        names = [one.name for one in model.outputs_said()]
+        raise ValueError(
+            f"Expected a model with one output for {what}: give model.only({names[0]!r}), for example. "
+            f"Received: outputs {names}"
+        )
+    return model.outputs_said()[0]
 
 
 def kind_of(argument: str, loss: keras.losses.Loss | None, num_outputs: int | None) -> Kind | None:
@@ -55,11 +155,6 @@ def head_of(kind: Kind | None, loss: keras.losses.Loss | None, known: Head | Non
     return known if known is not None and known.kind is kind else heads.of_kind(kind)
 
 
-def num_targets(head: Head | None, num_outputs: int) -> int:
-    """Returns how many numbers an example's target has, where it is as wide as a member's prediction."""
-    return num_outputs if head is None else head.num_targets(num_outputs)
-
-
 def require(kind: Kind | None, loss: Any) -> Kind:
     """Returns the kind, or asks for it: at the first call that needs it."""
     if kind is None:
@@ -69,16 +164,17 @@ def require(kind: Kind | None, loss: Any) -> Kind:
     return kind
 
 
-def check_compiled(
-    argument: str, kind: Kind | None, loss: keras.losses.Loss, prior: Any, weighted_metrics: Any
-) -> None:
+def check_compiled(output: Output, prior: Any, weighted_metrics: Any) -> None:
     """Raises if a prior would be added to probabilities, or if a weighted metric cannot see what it was built for."""
-    if argument == "auto" and prior is not None and kind is not None and kind.is_probability:
+    kind, loss = output.kind, output.loss
+    if output.argument == "auto" and prior is not None and kind is not None and kind.is_probability:
         raise ValueError(
             "Expected a loss with from_logits=True: a prior is added to logits, not to probabilities. "
-            f"Received: {loss.name} with from_logits=False"
+            f"Received: {getattr(loss, 'name', loss)} with from_logits=False"
         )
-    _, ours, of_logits, _ = split_metrics(weighted_metrics, kind, loss)
+    if output.shape is not None and output.head is not None:
+        output.head.num_targets(output.num_outputs)  # Raises where columns do not fit the loss.
+    _, ours, of_logits, _ = split_metrics(output, weighted_metrics)
     if ours or of_logits:
         raise ValueError(
             "Expected weighted_metrics that take the mixture's probabilities. Received: "
@@ -86,13 +182,20 @@ def check_compiled(
         )
 
 
-def check_members(model: Any, x: Any, loss: keras.losses.Loss, argument: str) -> None:
+def check_members(model: Any, x: Any) -> None:
     """Checks what members say of the first examples, if they are taken to end in a softmax or in sigmoids."""
-    kind = model.kind
-    if kind is None or not kind.is_probability:
+    listed = model.outputs_said()
+    if not any(output.kind is not None and output.kind.is_probability for output in listed):
         return
-    rows = np.asarray(model(tf.nest.map_structure(lambda v: v[:8], x)), np.float64)
-    why = f", since {loss.name} has from_logits=False; if they are logits, use from_logits=True"
+    said = structure.leaves(model(tf.nest.map_structure(lambda v: v[:8], x)))
+    for output, rows in zip(listed, said, strict=True):
+        if output.kind is not None and output.kind.is_probability:
+            _check_rows(np.asarray(rows, np.float64), output.kind, output.loss, output.argument)
+
+
+def _check_rows(rows: Array, kind: Kind, loss: Any, argument: str) -> None:
+    """Raises unless what members say of some examples are probabilities, as the loss or the user says."""
+    why = f", since {loss.name} has from_logits=False; if they are logits, use from_logits=True" if loss else ""
     kinds.check_probabilities(rows, kind, why if argument == "auto" else "")
     if argument == "auto" and kind.is_multilabel and np.abs(rows.sum(axis=-1) - 1.0).max() < 1e-4:
         raise ValueError(
@@ -104,16 +207,24 @@ def check_members(model: Any, x: Any, loss: keras.losses.Loss, argument: str) ->
 # Metrics.
 
 
-def split_metrics(
-    metrics: Any, kind: Kind | None, loss: keras.losses.Loss
-) -> tuple[list[Any], list[MemberMetric], list[Any], list[Any]]:
-    """Returns the metrics of `compile` as a list; those of them that see members, logits and the mixture."""
+def by_output(said: Structure, metrics: Any, what: str) -> list[Any]:
+    """Returns the metrics of `compile` of each output: those of the one, or by name, or a list with one entry each."""
+    if said.is_one and not (isinstance(metrics, dict) and set(metrics) == set(said.names)):
+        return [metrics]
+    if metrics is None:
+        return [None] * len(said)
+    return said.split(metrics, f"{what} (a list of them, or None)", missing=True)
+
+
+def split_metrics(output: Output, metrics: Any) -> tuple[list[Any], list[MemberMetric], list[Any], list[Any]]:
+    """Returns the metrics of an output as a list; those of them that see members, logits and the mixture."""
     listed = list(metrics) if isinstance(metrics, list | tuple) else [] if metrics is None else [metrics]
     if listed:
-        require(kind, loss)
+        output.require()
+    kind = output.kind
     ours = [metric for metric in listed if isinstance(metric, MemberMetric)]
     for metric in ours:
-        metric.check_kind(require(kind, loss))
+        metric.check_kind(output.require())
         if metric.kind not in (None, kind):
             raise ValueError(f"Expected kind=None: the ensemble tells {metric.name}. Received: {metric.kind}")
     others = [metric for metric in listed if not isinstance(metric, MemberMetric)]
@@ -121,40 +232,57 @@ def split_metrics(
 
 
 def update_metrics(
+    output: Output,
     ours: Sequence[MemberMetric],
     of_logits: Sequence[Any],
-    kind: Kind | None,
     y: Any,
     outputs: tf.Tensor,
     healthy: Array,
-    head: Head | None = None,
+    mask: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Updates the metrics that see more than the mixture's prediction, and returns that, `[batch, outputs]`.
+    """Updates the metrics that see more than the mixture's prediction, and returns that, `[batch, ..., outputs]`.
 
     Args:
+        output: what is known of the output; its kind is None only if there are no metrics at all.
         ours: metrics of members.
         of_logits: Keras metrics that were built for logits.
-        kind: what member outputs are; None only if there are no metrics at all.
         y: labels `[batch]` or `[batch, ...]`.
-        outputs: `[batch, members, outputs]`.
+        outputs: `[batch, members, ..., outputs]`.
         healthy: indices of the members that count.
-        head: what the columns of a regression mean.
+        mask: the positions that count, `[batch, ...]` of bool, where Keras's layers say so.
     """
+    kind, head = output.kind, output.head
     if kind is None:
-        return outputs[:, 0]
+        return keras_private.with_mask(tf.identity(outputs[:, 0]), mask)
     if ours:
         # As many as ever, so that what a metric remembers keeps its shape.
         members = tf.gather(outputs, np.resize(healthy, outputs.shape[1]), axis=1)
         labels = tf.convert_to_tensor(y)
         if not kind.is_regression:
-            labels = kinds.labels_tensor(labels, kind, outputs.shape[-1])
+            labels = kinds.labels_tensor(labels, kind, outputs.shape[-1], len(outputs.shape) - 3)
+        counted = _counted(output, labels, mask)
         for metric in ours:
-            metric.update_members(labels, members, kind, head=head)
+            metric.update_members(labels, members, kind, head=head, counted=counted)
     if of_logits:
-        logits = mixture_logits(kind, outputs, healthy)
+        logits = keras_private.with_mask(mixture_logits(kind, outputs, healthy), mask)
         for metric in of_logits:
             metric.update_state(y, logits)
-    return mixture(kind, outputs, healthy, head)
+    return keras_private.with_mask(tf.identity(mixture(kind, outputs, healthy, head)), mask)
+
+
+def _counted(output: Output, labels: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns which positions of an example count, `[batch, positions]` of bool: not masked, and not an ignored class.
+
+    None: all.
+    """
+    if not output.has_positions:
+        return None
+    counted = None if mask is None else tf.reshape(mask, [tf.shape(mask)[0], -1])
+    ignored = None if output.loss is None else losses.ignored_class(output.loss)
+    if ignored is None:
+        return counted
+    kept = tf.not_equal(tf.cast(labels, tf.int64), ignored)
+    return kept if counted is None else kept & counted
 
 
 def split_logits(metrics: Sequence[Any], kind: Kind | None) -> tuple[list[Any], list[Any]]:
@@ -197,11 +325,12 @@ def member_probabilities(kind: Kind, outputs: tf.Tensor, head: Head | None = Non
 
 
 def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array, head: Head | None = None) -> tf.Tensor:
-    """Returns the ensemble's marginal prediction, `[batch, outputs]` or `[batch, targets]`: its healthy members' mean.
+    """Returns the ensemble's marginal prediction, `[batch, ..., outputs]` or `[batch, ..., targets]`: the mean of its
+    healthy members'.
 
     Args:
         kind: what member outputs are.
-        outputs: `[batch, members, outputs]`.
+        outputs: `[batch, members, ..., outputs]`.
         healthy: indices of the members that count.
         head: what the columns of a regression mean.
     """
@@ -209,18 +338,17 @@ def mixture(kind: Kind, outputs: tf.Tensor, healthy: Array, head: Head | None = 
 
 
 def mixture_logits(kind: Kind, outputs: tf.Tensor, healthy: Array) -> tf.Tensor:
-    """Returns logits of the mixture, `[batch, outputs]`: log-probabilities; log-odds for one column or many labels."""
+    """Returns logits of the mixture, `[batch, ..., outputs]`: log-probabilities; log-odds for one column or labels."""
     logits = kinds.as_logits_tensor(of_members(outputs, healthy), kind)
     axes = [0, 2, 1] if len(logits.shape) == 3 else [0, 2, 3, 1]
     logs = likelihood.log_mean_exp_tensor(tf.transpose(tf.nn.log_softmax(logits), axes))
-    if logs.shape[-1] == outputs.shape[-1] and len(logs.shape) == 2:
-        return logs
-    odds = logs[..., 1] - logs[..., 0]
-    return odds if len(odds.shape) == 2 else odds[:, None]
+    if kind.is_multilabel or outputs.shape[-1] == 1:
+        logs = logs[..., 1] - logs[..., 0]
+    return tf.reshape(logs, tf.concat([tf.shape(outputs)[:1], tf.shape(outputs)[2:]], axis=0))
 
 
 def of_members(outputs: tf.Tensor, indices: Array) -> tf.Tensor:
-    """Returns the outputs of these members, `[batch, indices, outputs]`."""
+    """Returns the outputs of these members, `[batch, indices, ..., outputs]`."""
     return outputs if np.array_equal(indices, np.arange(outputs.shape[1])) else tf.gather(outputs, indices, axis=1)
 
 

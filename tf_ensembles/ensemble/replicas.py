@@ -24,18 +24,19 @@ def count() -> int:
 def total(values: Any) -> Any:
     """Returns the sum over all replicas of a tensor, or of each of a list; called by all of them within a step."""
     context = tf.distribute.get_replica_context()
-    if count() == 1 or context is None:
+    if count() == 1 or context is None or (isinstance(values, list) and not values):
         return values
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
-def share(loss: keras.losses.Loss, losses: tf.Tensor, batch: Batch) -> tf.Tensor:
+def share(loss: keras.losses.Loss, losses: tf.Tensor, batch: Batch, mask: tf.Tensor | None = None) -> tf.Tensor:
     """Returns this replica's share `[members]` in the members' losses of the whole batch; `total` adds up all shares.
 
     Args:
         loss: whose reduction says how examples are weighed.
         losses: of this replica's part of the batch, `[members]`.
         batch: its targets and weights.
+        mask: the positions that count, `[members, batch, ...]` of bool, or None.
     """
     if count() == 1:
         return losses
@@ -44,8 +45,17 @@ def share(loss: keras.losses.Loss, losses: tf.Tensor, batch: Batch) -> tf.Tensor
     if loss.reduction == "sum":
         return losses
     weight = size
+    if mask is not None:
+        kept = tf.cast(mask, tf.float32)
+        weight = tf.reduce_sum(kept, axis=list(range(1, len(kept.shape))))
     if loss.reduction == "mean_with_sample_weight" and batch.weights is not None:
-        weight = tf.reduce_sum(batch.weights, axis=1)
+        weights = batch.weights
+        if mask is not None:
+            weights = tf.reshape(
+                weights, tf.concat([tf.shape(weights), [1] * (len(kept.shape) - len(weights.shape))], 0)
+            )
+            weights *= kept
+        weight = tf.reduce_sum(weights, axis=list(range(1, len(weights.shape))))
     return losses * tf.math.divide_no_nan(weight, total(weight))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, export, outputs
+from tf_ensembles.ensemble.members import structure
+from tf_ensembles.ensemble.members.structure import Structure
+from tf_ensembles.ensemble.outputs import Output
 from tf_ensembles.methods import selection
 from tf_ensembles.metrics import functions, kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
@@ -25,49 +28,130 @@ _ROWS = 1024
 
 
 class Served(keras.Model):
-    """A Keras model of members that has `kind`, `head`, `diverged` and `predict`, as `Ensemble` does."""
+    """A Keras model of members that has `outputs_said`, `diverged` and `predict`, as `Ensemble` does."""
 
-    _known_head: heads.Head | None
+    _structure: Structure = Structure()  # of what a member returns
+    _outputs_argument: Any = "auto"  # what outputs are said to be
+    _output_losses: tuple[Any, ...] = (None,)  # of each output
+    _output_weights: tuple[float, ...] = (1.0,)
+    _output_heads: tuple[Any, ...] = (None,)  # what is remembered of each: the noise of values, or what a file says
+
+    def outputs_said(self) -> list[Output]:
+        """Returns what is known of each output of members."""
+        of_each = self._output_losses, self._output_weights, self._output_heads
+        return outputs.describe(self._structure, self._outputs_argument, *of_each)
 
     @property
-    def kind(self) -> Kind | None:
-        """What member outputs are; None where neither `outputs` nor the loss says so."""
-        kind = outputs.kind_of(self._outputs_argument, self._member_loss, self._num_outputs)
-        return self._known_head.kind if kind is None and self._member_loss is None and self._known_head else kind
+    def kind(self) -> Any:
+        """What member outputs are, a `Kind`; None where neither `outputs` nor the loss says so.
+
+        Of several outputs, in the structure in which a member returns them.
+        """
+        return self._structure.pack([output.kind for output in self.outputs_said()])
 
     @property
     def head(self) -> Any:
-        """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes."""
-        return outputs.head_of(self.kind, self._member_loss, self._known_head)
+        """What the columns of a regression mean, of `tf_ensembles.regression.heads`; None for classes.
 
-    def predict_proba(self, x: Any, batch_size: int | None = None) -> Array:
-        """Returns the mixture's prediction: probabilities `[batch, classes]`, or means `[batch, targets]`.
-
-        Where an example has several labels, these are their probabilities, `[batch, labels]`.
+        Of several outputs, in the structure in which a member returns them.
         """
-        kind = outputs.require(self.kind, self._member_loss)
-        members = tf.convert_to_tensor(np.asarray(self.predict(x, batch_size=batch_size, verbose=0)))
-        return np.asarray(outputs.two_columns(kind, outputs.mixture(kind, members, _healthy(self), self.head)))
+        return self._structure.pack([output.head for output in self.outputs_said()])
 
-    def predict_distribution(self, x: Any, batch_size: int | None = None) -> PredictiveDistribution:
+    @property
+    def _member_loss(self) -> Any:
+        return self._structure.pack(self._output_losses)
+
+    def _take_structure(self, said: Structure) -> None:
+        """Takes in what members return, which those that know no inputs say only when they have seen data."""
+        if len(said) != len(self._structure):
+            if self._output_losses != (None,) * len(self._structure):
+                raise ValueError(
+                    "Expected compile after members with several outputs have seen data: call model.adapt(x) first. "
+                    f"Received: a compiled ensemble whose members turn out to return {list(said.names)}"
+                )
+            self._output_losses = self._output_heads = (None,) * len(said)
+            self._output_weights = (1.0,) * len(said)
+        self._structure = said
+        outputs.split_argument(said, self._outputs_argument)  # Raises where names are unknown.
+
+    def _written_heads(self, known: Sequence[Any]) -> dict[str, Any]:
+        """Returns the part of `get_config` that `_read_heads` reads."""
+        if not any(known):
+            return {}
+        written = [heads.write(head) for head in known]
+        return {"head": written[0] if self._structure.is_one else written}
+
+    def _read_heads(self, written: Any) -> None:
+        """Remembers the heads of a file."""
+        if written is not None:
+            self._output_heads = tuple(map(heads.read, written if isinstance(written, list) else [written]))
+
+    def only(self, name: str) -> Any:
+        """Returns one output of several as a model with that output alone, for all that is asked of one at a time.
+
+        `tfe.calibrate(model.only("class"), x, y["class"])`, for example. It is not trained: this ensemble is.
+
+        Args:
+            name: of the output.
+        """
+        from tf_ensembles.decisions.wrapped import OneOutput
+
+        return OneOutput(self, name)
+
+    def _members_said(self, x: Any, batch_size: int | None) -> list[Array]:
+        """Returns what healthy members say, a list of outputs `[batch, members, ...]`."""
+        said = structure.leaves(self.predict(x, batch_size=batch_size, verbose=0))
+        return [np.asarray(part)[:, _healthy(self)] for part in said]
+
+    def predict_proba(self, x: Any, batch_size: int | None = None) -> Any:
+        """Returns the mixture's prediction: probabilities `[batch, ..., classes]`, or means `[batch, ..., targets]`.
+
+        Where an example has several labels, these are their probabilities, `[batch, ..., labels]`. Several outputs come
+        in the structure in which a member returns them; those of which nothing is known, without a loss, as None.
+        """
+        listed = self.outputs_said()
+        if len(listed) == 1 or all(output.kind is None for output in listed):
+            listed[0].require()
+        found: list[Any] = []
+        for output, said in zip(listed, self._members_said(x, batch_size), strict=True):
+            everyone, kind = np.arange(said.shape[1]), output.kind
+            mixed = None if kind is None else outputs.mixture(kind, tf.convert_to_tensor(said), everyone, output.head)
+            found.append(None if kind is None else np.asarray(outputs.two_columns(kind, mixed)))
+        return self._structure.pack(found)
+
+    def predict_distribution(self, x: Any, batch_size: int | None = None) -> Any:
         """Returns the exact predictive distribution of a regression: the mixture of its healthy members' distributions.
 
         `d.mean`, `d.std`, `d.aleatoric_std` and `d.epistemic_std` are `[batch, targets]`; `d.interval(0.9)`,
         `d.quantile(0.1)`, `d.cdf(y)`, `d.log_prob(y)`, `d.sample(100)` and `d.joint_sample(100)` ask for more. Members'
         outputs are kept where they are few, and else computed again for each question, so that memory is bounded.
+        Several outputs come in the structure in which a member returns them, None for those that are no regression.
 
         Args:
             x: inputs `[batch, ...]`, or a dataset of batches of them.
             batch_size: examples per prediction.
         """
-        head = self._require_head("predict_distribution")
+        listed = self.outputs_said()
+        if not any(output.head is not None for output in listed):
+            self._require_head("predict_distribution", listed[0])
+        found: list[Any] = []
+        for place, output in enumerate(listed):
+            distribution = None
+            if output.head is not None:
+                distribution = self._distribution(x, batch_size or _ROWS, place, output)
+            found.append(distribution)
+        return self._structure.pack(found)
+
+    def _distribution(self, x: Any, size: int, place: int, output: Output) -> PredictiveDistribution:
+        """Returns the predictive distribution of one output."""
+        head, healthy = self._require_head("predict_distribution", output), _healthy(self)
         if isinstance(head, heads.Quantiles):
             head.components(tf.zeros([1, 1]))  # Raises: a few quantiles are no distribution.
-        healthy, size = _healthy(self), batch_size or _ROWS
 
         def parts() -> Iterator[Array]:
             for inputs in data.batches_of(x, size):
-                yield np.asarray(outputs.of_members(self.predict_on_batch(inputs), healthy))
+                said = structure.leaves(self.predict_on_batch(inputs))[place]
+                yield np.asarray(outputs.of_members(said, healthy))
 
         return PredictiveDistribution(head, _kept(parts), self.seed)
 
@@ -76,7 +160,7 @@ class Served(keras.Model):
 
         The mean over members of each member's quantiles, in order: none crosses another.
         """
-        head = self._require_head("predict_quantiles")
+        head = self._require_head("predict_quantiles", outputs.the_one(self, "predict_quantiles"))
         if not isinstance(head, heads.Quantiles):
             raise ValueError(
                 "Expected members of kind 'quantiles', trained with tfe.losses.Pinball. Received: kind "
@@ -85,7 +169,7 @@ class Served(keras.Model):
         members = self.predict(x, batch_size=batch_size, verbose=0)[:, _healthy(self)]
         return np.asarray(tf.reduce_mean(tf.transpose(head.quantiles(members), [0, 1, 3, 2]), axis=1))
 
-    def estimate_noise(self, x: Any, y: Any, batch_size: int | None = None) -> Array:
+    def estimate_noise(self, x: Any, y: Any, batch_size: int | None = None) -> Any:
         """Estimates the noise of targets around members that predict values, trained by `mse` for example.
 
         `fit` does the same with its validation data. Everything that needs the noise then has it, also after `save`.
@@ -96,61 +180,76 @@ class Served(keras.Model):
             batch_size: examples per prediction.
 
         Returns:
-            The standard deviation of each target's noise, `[targets]`.
+            The standard deviation of each target's noise, `[targets]`; of several outputs, in their structure, None for
+            those that do not predict values.
         """
-        head = self._require_head("estimate_noise")
-        if not isinstance(head, heads.Values):
+        listed = self.outputs_said()
+        if not any(isinstance(output.head, heads.Values) for output in listed):
+            head = self._require_head("estimate_noise", listed[0])
             raise ValueError(
                 f"Expected members that predict values. Received: kind {head.kind.value!r}, which has noise"
             )
-        members = np.asarray(self.predict(x, batch_size=batch_size, verbose=0))[:, _healthy(self)]
-        return self._set_noise(members, y)
+        return self._structure.pack(self._set_noise(self._members_said(x, batch_size), y))
 
-    def _set_noise(self, members: Array, y: Any) -> Array:
-        found = noise.estimate(members, y)
-        self._known_head = heads.Values(tuple(found.tolist()))
+    def _set_noise(self, members: Sequence[Array], y: Any) -> list[Any]:
+        """Estimates the noise of each output that predicts values, from members' outputs `[batch, members, ...]`."""
+        targets, found = self._structure.split(y, "targets y", missing=True), []
+        for output, said, own in zip(self.outputs_said(), members, targets, strict=True):
+            asked = isinstance(output.head, heads.Values) and own is not None
+            # Each position is a row: a target has one noise, wherever it is.
+            rows = np.moveaxis(said, 1, -2).reshape(-1, said.shape[1], said.shape[-1]) if said.ndim > 3 else said
+            found.append(noise.estimate(rows, np.asarray(own).reshape(len(rows), -1)) if asked else None)
+        known = [self._output_heads[place] if new is None else heads.Values(tuple(new.tolist()))
+                 for place, new in enumerate(found)]  # fmt: skip
+        self._output_heads = tuple(known)
         return found
 
     def _forget_noise(self) -> None:
         """What was estimated before a training says nothing of the members after it."""
-        if self.kind is Kind.VALUES:
-            self._known_head = None
+        known = zip(self._output_heads, self.outputs_said(), strict=True)
+        self._output_heads = tuple(None if output.kind is Kind.VALUES else head for head, output in known)
 
     def _estimate_noise_of_fit(self, given: Mapping[str, Any]) -> None:
         """Estimates the noise on the validation data of `fit`, where there are some that can be read again."""
         validation = given.get("validation_data")
-        if self.kind is not Kind.VALUES or validation is None or bool(self.diverged.all()):
+        values = any(output.kind is Kind.VALUES for output in self.outputs_said())
+        if not values or validation is None or bool(self.diverged.all()):
             return
         if isinstance(validation, tuple):
-            pairs = [
-                (self.predict(validation[0], batch_size=given.get("validation_batch_size"), verbose=0), validation[1])
-            ]
+            size = given.get("validation_batch_size")
+            pairs = [(self._members_said(validation[0], size), validation[1])]
         elif isinstance(validation, tf.data.Dataset):
             steps = given.get("validation_steps")
             batches = validation if steps is None else validation.take(steps)
-            pairs = [(self.predict_on_batch(batch[0]), batch[1]) for batch in batches]
+            pairs = [(self._on_batch(batch[0]), batch[1]) for batch in batches]
         else:
             return
-        members, targets = (np.concatenate([np.asarray(part) for part in parts]) for parts in zip(*pairs, strict=True))
         # Nobody loses a training to this: who asks for noise that could not be estimated is told so then.
         with contextlib.suppress(ValueError):
-            self._set_noise(members[:, _healthy(self)], targets)
+            self._set_noise(*_together(pairs))
 
-    def _require_head(self, method: str) -> heads.Head:
-        kind = outputs.require(self.kind, self.loss)
-        if self.head is None:
+    def _on_batch(self, x: Any) -> list[Array]:
+        said = structure.leaves(self.predict_on_batch(x))
+        return [np.asarray(part)[:, _healthy(self)] for part in said]
+
+    def _require_head(self, method: str, output: Output) -> heads.Head:
+        kind = output.require()
+        if output.head is None:
             raise ValueError(
                 f"Expected a regression for {method}, such as one compiled with tfe.losses.GaussianNLL(). "
                 f"Received: outputs of kind {kind.value!r}"
             )
-        return self.head
+        output.refuse_positions(method)
+        return output.head
 
     def evaluate_joint(
         self, x: Any, y: Any = None, tau: int = 10, dyadic: bool = False, batch_size: int | None = None
-    ) -> dict[str, float]:
+    ) -> Any:
         """Returns `marginal_nll` in nats per label and `joint_nll` per tau labels; also `dyadic_nll` if asked.
 
-        Of a regression, nats are per example and per tau examples.
+        Of a regression, nats are per example and per tau examples. Where an example has positions, as a map or a
+        sequence does, an example is an input with all its positions, and nats are those of all of them. Of several
+        outputs, such a dict for each, in the structure in which a member returns them.
 
         Args:
             x: inputs `[batch, ...]` in random order, or a dataset of batches `(x, y)`.
@@ -159,28 +258,39 @@ class Served(keras.Model):
             dyadic: whether to compute `tfe.metrics.dyadic_nll`, too.
             batch_size: examples per prediction.
         """
-        kind = outputs.require(self.kind, self._member_loss)
+        for output in self.outputs_said():
+            output.require()
         if y is None:
-            pairs = [(self.predict_on_batch(batch[0]), np.asarray(batch[1])) for batch in x]
-            predictions, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            members, y = _together([(self._on_batch(batch[0]), batch[1]) for batch in x])
         else:
-            predictions = self.predict(x, batch_size=batch_size, verbose=0)
-        members = np.asarray(predictions)[:, _healthy(self)]
-        if self.head is not None:
-            found = PredictiveDistribution.of_outputs(self.head, members).member_log_prob(y)
-            joint = {"marginal_nll": functions.joint_of(found, 1), "joint_nll": functions.joint_of(found, tau)}
-            return joint | ({"dyadic_nll": functions.dyadic_of(found, tau)} if dyadic else {})
-        labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1]))
-        result = {
-            "marginal_nll": functions.marginal_nll(members, labels, kind=kind),
-            "joint_nll": functions.joint_nll(members, labels, tau, kind=kind),
-        }
-        return result | ({"dyadic_nll": functions.dyadic_nll(members, labels, tau, kind=kind)} if dyadic else {})
+            members = self._members_said(x, batch_size)
+        found = [_joint(likelihoods, tau, dyadic) for likelihoods in self._log_likelihoods(members, y)]
+        for output, own in zip(self.outputs_said(), self._structure.split(y, "targets y"), strict=True):
+            if output.head is None:
+                functions.warn_if_sorted(own)
+        return self._structure.pack(found)
+
+    def _log_likelihoods(self, members: Sequence[Array], y: Any) -> list[Any]:
+        """Returns members' log-likelihoods of the targets of each output, `[batch, members]`."""
+        targets, found = self._structure.split(y, "targets y"), []
+        for output, said, own in zip(self.outputs_said(), members, targets, strict=True):
+            if output.head is not None:
+                head, flat = output.head.over_positions(tf.convert_to_tensor(said))
+                rows = np.asarray(own).reshape(len(said), -1) if output.has_positions else own
+                found.append(PredictiveDistribution.of_outputs(head, np.asarray(flat)).member_log_prob(rows))
+                continue
+            kind = output.require()
+            axes = said.ndim - 3
+            labels = kinds.labels_tensor(tf.convert_to_tensor(np.asarray(own)), kind, said.shape[-1], axes)
+            logits, _ = kinds.read(said, kind)
+            found.append(likelihood.log_likelihood(logits, likelihood.check_labels(logits, np.asarray(labels))))
+        return found
 
     def best_members(self, x: Any, y: Any, num: int, tau: int = 10, batch_size: int | None = None) -> Array:
         """Returns the members, `[num]`, that a greedy choice by the joint NLL of held-out data takes, in its order.
 
         `model.select(model.best_members(x_val, y_val, 5))` is an ensemble of them. Members that diverged are not taken.
+        Of several outputs, an example's likelihood is that of all of them.
 
         Args:
             x: inputs that no member was trained on, `[batch, ...]` in random order.
@@ -189,15 +299,10 @@ class Served(keras.Model):
             tau: labels per joint prediction.
             batch_size: examples per prediction.
         """
-        kind, healthy = outputs.require(self.kind, self._member_loss), _healthy(self)
-        members = np.asarray(self.predict(x, batch_size=batch_size, verbose=0))[:, healthy]
-        if self.head is not None:
-            found = PredictiveDistribution.of_outputs(self.head, members).member_log_prob(y)
-        else:
-            labels = kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1])
-            logits, _ = kinds.read(members, kind)
-            found = likelihood.log_likelihood(logits, likelihood.check_labels(logits, np.asarray(labels)))
-        return healthy[selection.greedy(found, num, tau)]
+        for output in self.outputs_said():
+            output.require()
+        found = self._log_likelihoods(self._members_said(x, batch_size), y)
+        return _healthy(self)[selection.greedy(sum(found[1:], start=found[0]), num, tau)]
 
     def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
         """Writes a SavedModel, as `tfe.export_saved_model` does; its signatures can be converted further."""
@@ -248,6 +353,21 @@ class Mixture:
     def predict(self, x: Any, batch_size: int | None = None, **_: Any) -> Array:
         """Returns what the ensemble's `predict_proba` does."""
         return self.ensemble.predict_proba(x, batch_size=batch_size)
+
+
+def _joint(found: Array, tau: int, dyadic: bool) -> dict[str, float]:
+    """Returns the scores of members' log-likelihoods `[batch, members]`."""
+    joint = {"marginal_nll": functions.joint_of(found, 1), "joint_nll": functions.joint_of(found, tau)}
+    return joint | ({"dyadic_nll": functions.dyadic_of(found, tau)} if dyadic else {})
+
+
+def _together(pairs: Sequence[tuple[list[Array], Any]]) -> tuple[list[Array], Any]:
+    """Returns batches of members' outputs and targets as one of each."""
+    members = [np.concatenate(parts) for parts in zip(*(said for said, _ in pairs), strict=True)]
+    targets = tf.nest.map_structure(
+        lambda *parts: np.concatenate([np.asarray(p) for p in parts]), *(y for _, y in pairs)
+    )
+    return members, targets
 
 
 def _kept(parts: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:

@@ -1,6 +1,6 @@
 """The steps of training and evaluation: one batch for all members, compiled for those that are frozen or diverged now.
 
-Shapes: outputs `[batch, members, outputs]`, inside a step `[members, batch, outputs]`; losses `[members]`.
+Shapes: outputs `[batch, members, ...]`, inside a step a list of them, each `[members, batch, ...]`; losses `[members]`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.arguments import Settings
 from tf_ensembles.ensemble.callbacks import Marks, frozen_members_kept
+from tf_ensembles.ensemble.members import structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.updates import SHARED, MemberwiseUpdate
 
 
@@ -29,13 +31,15 @@ class Steps(Settings):
     distribute_strategy: Any
     compiled: bool
     _built_members: Callable[[], Any]
-    _forward: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+    _forward: Callable[..., tuple[list[tf.Tensor], tf.Tensor]]
     _seen: Callable[..., data.Inputs]
-    _num_outputs: int
-    _member_loss: Any
-    _member_mean: losses.MemberMean
+    _structure: Structure
+    outputs_said: Callable[[], list[outputs.Output]]
+    _member_mean: MemberMean
+    _output_means: list[Any]  # the running loss of each of several outputs
     _member_metrics: list[Any]
     _logit_metrics: list[Any]
+    _metric_places: Any  # of these two: which output each belongs to
     _frozen: Marks
     _diverged: Marks
     _update: Hidden | None
@@ -110,8 +114,8 @@ class Steps(Settings):
     def train_step(self, batch: Any) -> dict[str, Any]:
         """One step of all members on one batch."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        result, each = self._update_members(data.split(x), y, sample_weight)
-        return self._report(x, y, result, each, sample_weight)
+        said, each, by_output = self._update_members(data.split(x), y, sample_weight)
+        return self._report(x, y, said, each, by_output, sample_weight)
 
     def train_in_graph(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
         """One step of all members within a `tf.function` of yours; returns the mean of their losses, `[]`.
@@ -121,66 +125,117 @@ class Steps(Settings):
         with tf.init_scope():  # Marks are read, not traced.
             self._remember_marks()
         self._make_update().follow(cast(Any, self).trainable_variables)
-        return losses.finite_mean(self._update_members(data.split(x), y, sample_weight)[1])
+        return finite_mean(self._update_members(data.split(x), y, sample_weight)[1])
 
-    def _update_members(self, parts: data.Inputs, y: Any, sample_weight: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes the step; returns members' outputs before it, and their losses `[members]`, penalties included."""
+    def _update_members(self, parts: data.Inputs, y: Any, sample_weight: Any) -> tuple[Any, tf.Tensor, list[tf.Tensor]]:
+        """Makes the step; returns members' outputs before it, their losses `[members]`, penalties included, and those
+        of each output."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 parts = self._seen(parts, training=True)
-                result, penalty = self._forward(parts, training=True)
-                mine = self._batch_losses(parts, y, result, sample_weight, training=True)
+                said, penalty = self._forward(parts, training=True)
+                mine, by_output = self._batch_losses(parts, y, said, sample_weight, training=True)
                 # This replica's share of what all members minimize.
                 total = tf.reduce_sum(mine) + tf.reduce_sum(penalty) / replicas.count()
                 total = self.optimizer.scale_loss(total)
             each, update = replicas.total(mine), self._make_update()
             update.apply(update.gradients(tape, total, self._built_members().tables()), each)
-        return result, each + penalty
+        return said, each + penalty, replicas.total(by_output)
 
     def test_step(self, batch: Any) -> dict[str, Any]:
         """Evaluates one batch, without bootstrap weights."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         parts = data.split(x)
         parts = self._seen(parts, training=False)
-        result, penalty = self._forward(parts, training=False)
-        each = replicas.total(self._batch_losses(parts, y, result, sample_weight, training=False))
-        return self._report(x, y, result, each + penalty, sample_weight)
+        said, penalty = self._forward(parts, training=False)
+        mine, by_output = self._batch_losses(parts, y, said, sample_weight, training=False)
+        return self._report(x, y, said, replicas.total(mine) + penalty, replicas.total(by_output), sample_weight)
 
     def _batch_losses(
-        self, parts: data.Inputs, y: Any, result: tf.Tensor, sample_weight: Any, training: bool
-    ) -> tf.Tensor:
-        """Returns each member's loss on a batch, `[members]`: of several replicas, this one's share of it."""
+        self, parts: data.Inputs, y: Any, said: Sequence[tf.Tensor], sample_weight: Any, training: bool
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns each member's loss on a batch, `[members]`, and, of several outputs, those of each.
+
+        Of several replicas, this one's share of it.
+        """
         members, bootstrap = self._built_members(), self.bootstrap if training else None
         if bootstrap is not None:
             data.require_ids(parts.ids)
-        sizes = self.num_members, outputs.num_targets(cast(Any, self).head, self._num_outputs)
-        batch = losses.make_batch(y, sample_weight, bootstrap, self.seed, parts.ids, *sizes)
+        listed = self.outputs_said()
+        targets, weights = self._split_targets(y), self._split_weights(sample_weight)
+        sizes = [0 if one.loss is None else one.num_targets or 0 for one in listed]
+        batches = losses.make_batches(targets, weights, bootstrap, self.seed, parts.ids, self.num_members, sizes)
         if members.has_own_losses:
             x = parts.x if parts.features is None else parts.features
-            return losses.own_losses(members.templates, x, batch, result, training)
-        each = losses.member_losses(self._member_loss, batch, result, one_by_one=bool(members.separate))
-        return replicas.share(self._member_loss, each, batch)
+            return losses.own_losses(members.templates, x, batches[0], said[0], training), []
+        found, total = [], None
+        for output, batch, result in zip(listed, batches, said, strict=True):
+            if output.loss is None:
+                continue
+            mask = keras_private.mask_of(result)
+            each = losses.member_losses(output.loss, batch, result, bool(members.separate), mask)
+            found.append(replicas.share(output.loss, each, batch, mask))
+            weighted = found[-1] if output.weight == 1.0 else found[-1] * output.weight
+            total = weighted if total is None else total + weighted
+        return total, found if len(found) > 1 else []
 
-    def _report(self, x: Any, y: Any, result: tf.Tensor, each: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
+    def _split_targets(self, y: Any) -> list[Any]:
+        """Returns the targets of each output; None for those without a loss that have none."""
+        found = self._structure.split(y, "targets y", missing=True)
+        for part, output in zip(found, self.outputs_said(), strict=True):
+            if part is None and output.loss is not None and not self._structure.is_one:
+                raise ValueError(f"Expected targets for the output {output.name!r}, which has a loss. Received: none")
+        return found
+
+    def _split_weights(self, sample_weight: Any) -> list[Any]:
+        """Returns the sample weights of each output: one for all of them, or of each its own."""
+        if isinstance(sample_weight, dict | list | tuple):
+            return self._structure.split(sample_weight, "sample weights")
+        return [sample_weight] * len(self._structure)
+
+    def _report(
+        self, x: Any, y: Any, said: Sequence[tf.Tensor], each: tf.Tensor, by_output: Sequence[Any], sample_weight: Any
+    ) -> dict[str, Any]:
         """Updates the running losses and metrics and returns them."""
-        batch = tf.shape(result)[1]
-        keras_private.track_loss(self, losses.finite_mean(each), batch)
+        batch = tf.shape(said[0])[1]
+        keras_private.track_loss(self, finite_mean(each), batch)
         self._member_mean.update_state(each, batch)
-        return self.compute_metrics(x, y, tf.transpose(result, [1, 0, 2]), sample_weight)
+        for mean, own in zip(self._output_means, by_output, strict=True):
+            mean.update_state(finite_mean(own), sample_weight=batch)
+        return self.compute_metrics(x, y, self._packed(said), sample_weight)
+
+    def _packed(self, said: Sequence[tf.Tensor]) -> Any:
+        """Returns outputs `[members, batch, ...]` as users see them: `[batch, members, ...]`, masks alike."""
+        return self._structure.pack([structure.transposed_with_mask(part) for part in said])
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **_: Any
     ) -> Any:
         """Returns the mean over members of their losses, without regularization."""
-        result = tf.transpose(y_pred, [1, 0, 2])
+        said = [structure.transposed_with_mask(part) for part in structure.leaves(y_pred)]
         parts = self._seen(data.split(x), training=False)
-        return tf.reduce_mean(self._batch_losses(parts, y, result, sample_weight, training=False))
+        return tf.reduce_mean(self._batch_losses(parts, y, said, sample_weight, training=False)[0])
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        """Updates metrics: ours with the members `[batch, members, outputs]`, Keras's with the mixture."""
-        apart, model = (self._member_metrics, self._logit_metrics), cast(Any, self)
-        seen = outputs.update_metrics(*apart, model.kind, y, y_pred, self._healthy(), model.head)
-        return super().compute_metrics(x, y, seen, sample_weight)  # type: ignore[misc]
+        """Updates metrics: ours with the members `[batch, members, ...]`, Keras's with the mixture."""
+        targets, weights = self._split_targets(y), self._split_weights(sample_weight)
+        names, seen = [], []
+        said = zip(self.outputs_said(), targets, structure.leaves(y_pred), strict=True)
+        for place, (output, own, result) in enumerate(said):
+            if own is None:
+                continue
+            mask = keras_private.mask_of(result)
+            apart = self._member_metrics_of(place), self._logit_metrics_of(place)
+            of_all = None if mask is None else mask[:, 0]
+            names.append(place)
+            seen.append(outputs.update_metrics(output, *apart, own, result, self._healthy(), of_all))
+        if self._structure.is_one:
+            return super().compute_metrics(x, targets[0], seen[0], weights[0])  # type: ignore[misc]
+        y, y_pred, by_name = (
+            {self._structure.names[place]: part for place, part in zip(names, parts, strict=True)}
+            for parts in ([targets[place] for place in names], seen, [weights[place] for place in names])
+        )
+        return super().compute_metrics(x, y, y_pred, None if sample_weight is None else by_name)  # type: ignore[misc]
 
     def _healthy(self) -> Array:
         """Returns the indices of members that have not diverged; of all, if none is left."""
@@ -188,7 +243,60 @@ class Steps(Settings):
         return np.flatnonzero(~diverged) if not diverged.all() else np.arange(self.num_members)
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Returns the scalar metrics; `member_losses` has the losses by member."""
+        """Returns the scalar metrics, those of several outputs by their names; `member_losses` has losses by member."""
         result = super().get_metrics_result()  # type: ignore[misc]
         result.pop("member_losses", None)
+        if self._structure.is_one:
+            return result
+        apart = [self._member_metrics, self._logit_metrics]
+        for metric in (metric for metrics in apart for metric in metrics):
+            result.pop(metric.name, None)
+        for places, metrics in zip(self._metric_places.value, apart, strict=True):
+            for place, metric in zip(places, metrics, strict=True):
+                result[f"{self._structure.names[place]}_{metric.name}"] = _number(metric.result())
         return result
+
+    def metric_names(self) -> dict[str, Any]:
+        """Returns our metrics by the names that they are reported under."""
+        if self._structure.is_one:
+            return {metric.name: metric for metric in self._member_metrics}
+        names = [self._structure.names[place] for place in self._metric_places.value[0]]
+        return {f"{name}_{metric.name}": metric for name, metric in zip(names, self._member_metrics, strict=True)}
+
+    def _member_metrics_of(self, place: int) -> list[Any]:
+        return [m for at, m in zip(self._metric_places.value[0], self._member_metrics, strict=True) if at == place]
+
+    def _logit_metrics_of(self, place: int) -> list[Any]:
+        return [m for at, m in zip(self._metric_places.value[1], self._logit_metrics, strict=True) if at == place]
+
+
+def finite_mean(losses: tf.Tensor) -> tf.Tensor:
+    """Returns the mean of the members' losses `[members]` that are finite, NaN if none is."""
+    finite = tf.math.is_finite(losses)
+    count = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.float32)), 1.0)
+    mean = tf.reduce_sum(tf.where(finite, losses, 0.0)) / count
+    return tf.where(tf.reduce_any(finite), mean, tf.constant(float("nan")))
+
+
+def _number(value: Any) -> Any:
+    """A number outside a graph, as Keras reports metrics."""
+    return float(value) if tf.executing_eagerly() else value
+
+
+class MemberMean(keras.metrics.Metric):
+    """The running mean of each member's loss, `[members]`."""
+
+    def __init__(self, num_members: int) -> None:
+        super().__init__(name="member_losses")
+        self._sum = self.add_variable((num_members,), initializer="zeros", name="sum")
+        self._count = self.add_variable((), initializer="zeros", name="count")
+
+    def update_state(self, losses: Any, count: Any) -> None:
+        """Takes in the losses `[members]` of a batch of `count` examples."""
+        count = tf.cast(count, tf.float32)
+        self._sum.assign(self._sum + losses * count)
+        self._count.assign(self._count + count)
+
+    def result(self) -> Any:
+        """Returns the means `[members]`."""
+        return tf.math.divide_no_nan(self._sum.value, self._count.value)

@@ -96,7 +96,7 @@ class Trunked:
     members: stack.Members | None
     _frozen: Marks
     _diverged: Marks
-    _num_outputs: Any
+    outputs_said: Callable[[], list[Any]]
     _built_on: Any
     _built_members: Callable[[], stack.Members]
     add_weight: Callable[..., Any]
@@ -206,11 +206,12 @@ class Trunked:
         return mean_gradient(total, self.num_members)
 
     def _without_diverged(self, result: tf.Tensor) -> tf.Tensor:
-        """Keeps members that diverged from training the trunk: outputs `[members, batch, outputs]`."""
+        """Keeps members that diverged from training the trunk: an output `[members, batch, ...]`."""
         diverged = self._diverged.in_step()
         if not self.trains_trunk or not diverged.any():
             return result
-        return tf.where(diverged[:, None, None], tf.stop_gradient(result), result)
+        each = diverged.reshape(-1, *[1] * (len(result.shape) - 1))
+        return tf.where(each, tf.stop_gradient(result), result)
 
     # Features of arrays in memory.
 
@@ -237,7 +238,9 @@ class Trunked:
             if known and length * size <= _CACHE_BYTES:
                 features = self._compute_features(x)
         seen = prior_inputs(self._prior_on, x, features)
-        prior = None if seen is None else stack.cached_prior(self.priors, seen, length, self._num_outputs)
+        sizes_said = [None if o.positions is None else o.positions * o.num_outputs for o in self.outputs_said()]
+        numbers = None if None in sizes_said else sum(size or 0 for size in sizes_said)
+        prior = None if seen is None else stack.cached_prior(self.priors, seen, length, numbers)
         needed = features is None or (self.priors is not None and prior is None and self._prior_on != "features")
         wrapped = data.with_ids(x if needed else None, ids, prior)
         return wrapped if features is None else {**wrapped, data.FEATURES: features}

@@ -85,12 +85,12 @@ class MCDropout(Sampled):
             )
         if not isinstance(model.output_shape, tuple) or len(model.output_shape) != 2:
             raise ValueError(f"Expected a model with outputs [batch, outputs]. Received: {model.output_shape}")
-        self._num_outputs = int(model.output_shape[-1])
+        self._has_columns(int(model.output_shape[-1]))
         self.network = self._source = _with_member_dropout(model, self.seed)
         self.network.trainable = False
         loss = getattr(model, "loss", None)
         if loss is not None and outputs == "auto":
-            self._member_loss = losses.as_loss(loss)
+            self._output_losses = (losses.as_loss(loss),)
         self.built = True
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
@@ -117,10 +117,10 @@ class MCDropout(Sampled):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> MCDropout:
         """Returns a model of that architecture; its variables are filled from the file."""
         given = dict(config)
-        known = heads.read(given.pop("head", None))
+        known = given.pop("head", None)
         given["model"] = keras.saving.deserialize_keras_object(given["model"], custom_objects=custom_objects)
         model = cls(**given)
-        model._known_head = known
+        model._read_heads(known)
         return model
 
 

@@ -70,6 +70,8 @@ class Epinet(Sampled):
     ) -> None:
         super().__init__(num_members, seed, outputs, **kwargs)
         prior = PriorFunction(prior, 1.0) if isinstance(prior, str) else prior
+        if isinstance(prior, dict):
+            raise ValueError(f"Expected one prior, since an epinet has one output. Received: {sorted(prior)}")
         arguments.check(_no_builder, 1, prior, None, l2, seed)
         trunk_lib.check(trunk, prior)
         if len(trunk.outputs) != 1 or len(trunk.outputs[0].shape) != 2 or trunk.outputs[0].shape[1] is None:
@@ -80,7 +82,8 @@ class Epinet(Sampled):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Expected {name} >= 1, integers. Received: {value!r}")
         self.trunk = self._source = trunk
-        self.index_dim, self._num_outputs, self.hidden = int(index_dim), int(num_outputs), tuple(hidden)
+        self._has_columns(int(num_outputs))
+        self.index_dim, self.hidden = int(index_dim), tuple(hidden)
         self.prior, self.l2, self.train_indices = prior, float(l2), int(train_indices or index_dim)
         self._prior_on = trunk_lib.place_of(prior, trunk)
         self.priors: stack.Members | None = None
@@ -250,7 +253,7 @@ class Epinet(Sampled):
         """Returns an epinet of that architecture; its variables are filled from the file."""
         given = dict(config)
         place, scale, prior = given.pop("prior_on"), given.pop("prior_scale"), given.pop("prior")
-        known = heads.read(given.pop("head", None))
+        known = given.pop("head", None)
 
         given["trunk"] = trunk_lib.read(given["trunk"], given.pop("trunk_frozen"), custom_objects)
         given["prior"] = None
@@ -259,7 +262,7 @@ class Epinet(Sampled):
             build = building.Given([functools.partial(frozen.read, part, custom_objects) for part in each])
             given["prior"] = PriorFunction(build, scale, on=place)
         model = cls(**given)
-        model._known_head = known
+        model._read_heads(known)
         return model
 
 

@@ -15,6 +15,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.members import stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
+from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.ensemble.trunk import Of
 from tf_ensembles.metrics.kinds import Kind, tagged
@@ -38,10 +39,12 @@ class Sampled(Served):
             raise ValueError(f"Expected an integer seed in [0, 2**32). Received: {seed!r}")
         Kind.parse(outputs)
         self.num_members, self._seed, self._outputs_argument = num_members, int(seed), outputs
-        self._member_loss: Any = None
-        self._known_head: Any = None
         self._member_metrics: list[Any] = []
         self._logit_metrics: list[Any] = []
+
+    def _has_columns(self, num_outputs: int) -> None:
+        """Takes in how many columns a member has."""
+        self._num_outputs, self._structure = num_outputs, Structure(shapes=((num_outputs,),))
 
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: all variables are there."""
@@ -89,11 +92,10 @@ class Sampled(Served):
         **kwargs: Any,
     ) -> None:
         """Configures training and evaluation, as `keras.Model.compile` does; metrics are as for `tfe.Ensemble`."""
-        self._member_loss = losses.as_loss(loss, loss_weights)
-        prior = getattr(self, "prior", None)
-        outputs.check_compiled(self._outputs_argument, self.kind, self._member_loss, prior, weighted_metrics)
-        outputs.num_targets(self.head, self._num_outputs)  # Raises where columns do not fit the loss.
-        listed, members, logits, others = outputs.split_metrics(metrics, self.kind, self._member_loss)
+        self._output_losses = tuple(losses.as_losses(self._structure, loss, loss_weights)[0])
+        output = self.outputs_said()[0]
+        outputs.check_compiled(output, getattr(self, "prior", None), weighted_metrics)
+        listed, members, logits, others = outputs.split_metrics(output, metrics)
         if self.compiled:
             keras_private.forget_metrics(self, [*self._member_metrics, *self._logit_metrics])
         self._member_metrics, self._logit_metrics, self._all_metrics = members, logits, Hidden(listed)
@@ -119,8 +121,7 @@ class Sampled(Served):
         """Returns the mean of members' losses, and what regularizes them."""
         result = tf.transpose(y_pred, [1, 0, 2])
         count = int(result.shape[0])
-        sizes = count, outputs.num_targets(self.head, self._num_outputs)
-        batch = losses.make_batch(y, sample_weight, None, self.seed, None, *sizes)
+        batch = losses.make_batches([y], [sample_weight], None, self.seed, None, count, [0])[0]
         each = losses.member_losses(self._member_loss, batch, result)
         mine = tf.reduce_sum(replicas.share(self._member_loss, each, batch)) / count
         return mine + self._penalty() / replicas.count()
@@ -135,7 +136,7 @@ class Sampled(Served):
         if y_pred.shape[1] != self.num_members and self._all_metrics.value:
             y_pred = self(x, training=False)  # A step of training has fewer members, and others.
         healthy = np.arange(y_pred.shape[1])
-        seen = outputs.update_metrics(*apart, self.kind, y, y_pred, healthy, self.head)
+        seen = outputs.update_metrics(self.outputs_said()[0], *apart, y, y_pred, healthy)
         return super().compute_metrics(x, y, seen, sample_weight)
 
     def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
@@ -144,8 +145,8 @@ class Sampled(Served):
             return x, y
         inputs, y = data.as_arrays(data.split(x).x), None if y is None else np.asarray(y)
         length = data.check_inputs(inputs)
-        data.check_targets(y, length, self._num_outputs, self._member_loss, self.kind, self.head)
-        outputs.check_members(self, inputs, self._member_loss, self._outputs_argument)
+        data.check_targets(y, length, self.outputs_said()[0])
+        outputs.check_members(self, inputs)
         return inputs, y
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:

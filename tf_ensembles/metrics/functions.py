@@ -11,6 +11,10 @@ else is read as logits, one column as a binary logit, and numbers that look like
 of an example are independent: likelihoods and entropies are those of all of them; `accuracy`, `brier` and `ece`
 count each label as an example of two classes.
 
+Outputs may have positions: logits of maps are `[batch, members, height, width, classes]` and those of sequences
+`[batch, members, time, classes]`, with labels `[batch, height, width]` and `[batch, time]`. An example is an input with
+all its positions, which are read as labels of the example are: `joint_nll` is of tau inputs, in nats of all positions.
+
 The counterparts for `compile(metrics=[...])`, such as `JointNLL`, are in `streaming`: with the same options they equal
 the functions, whatever the batch size.
 
@@ -55,17 +59,25 @@ def member_log_likelihood(logits: ArrayLike, labels: ArrayLike, *, kind: Any = N
 
 def mixture(logits: ArrayLike, *, kind: Any = None) -> Floats:
     """Returns the ensemble's marginal probabilities `mean_m p_m(y | x)`, `[batch, classes]` or `[batch, labels]`."""
-    read, multilabel = kinds.read(logits, kind)
+    read, several = kinds.read(logits, kind)
     probabilities = formulas.mixture_probabilities(read)
-    return probabilities[..., 1] if multilabel else probabilities
+    shape = np.shape(logits)
+    if len(shape) == 3:
+        return probabilities[..., 1] if several else probabilities
+    if shape[-1] == 1:
+        return probabilities.reshape(*shape[:1], *shape[2:-1], 2)
+    whole = probabilities.size == math.prod(shape) // shape[1]  # One number per column; else two, of each label.
+    return (probabilities if whole else probabilities[..., 1]).reshape(*shape[:1], *shape[2:])
 
 
 def _read(logits: ArrayLike, labels: ArrayLike, kind: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns checked logits and labels, in the shapes of `likelihood`."""
-    read, multilabel = kinds.read(logits, kind)
-    array = np.asarray(labels)
-    if multilabel and array.shape == (len(read),) and read.shape[2] == 1:
+    read, several = kinds.read(logits, kind)
+    array, positions = np.asarray(labels), np.shape(logits)[2:-1]
+    if several and array.shape == (len(read),) and read.shape[2] == 1:
         array = array[:, None]
+    if positions and array.shape[: 1 + len(positions)] == (len(read), *positions) and array.ndim < len(positions) + 3:
+        array = array.reshape(len(read), -1)
     return read, formulas.check_labels(read, array)
 
 
@@ -123,7 +135,7 @@ def joint_nll(
         standard_error: whether to return `(value, error)`; the error is NaN for fewer than two batches.
     """
     likelihood = member_log_likelihood(logits, labels, kind=kind)
-    _warn_if_sorted(labels)
+    warn_if_sorted(labels)
     return joint_of(likelihood, tau, standard_error)
 
 
@@ -197,7 +209,7 @@ def dyadic_nll(
     """
     likelihood = member_log_likelihood(logits, labels, kind=kind)
     if anchors == "consecutive":
-        _warn_if_sorted(labels)
+        warn_if_sorted(labels)
     return dyadic_of(likelihood, tau, kappa, seed, anchors, num_batches, standard_error)
 
 
@@ -306,7 +318,8 @@ def _num_groups(likelihood: Floats, name: str, size: int) -> int:
     return len(likelihood) // size
 
 
-def _warn_if_sorted(labels: ArrayLike) -> None:
+def warn_if_sorted(labels: ArrayLike) -> None:
+    """Warns of classes `[batch]` in order: neighbors are no random batch."""
     if np.ndim(labels) > 1:
         return  # Examples with several labels have no order.
     steps = np.diff(np.asarray(labels).astype(np.int64))

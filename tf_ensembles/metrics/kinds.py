@@ -3,6 +3,12 @@
 Outputs are `[batch, members, outputs]`. Metrics compute with logits `[batch, members, classes]`, or, for multi-label
 predictions, `[batch, members, labels, 2]`: one problem of two classes per label. Labels are `[batch]` classes, or
 `[batch, labels]` of zeros and ones.
+
+Outputs that have positions, as maps `[batch, members, height, width, outputs]` and sequences `[batch, members, time,
+outputs]` do, are read the same way: an example is an input with all its positions, each of which is one more label,
+`[batch, members, positions, classes]`. A member is one function of the whole input, so that its positions belong
+together as those of several inputs do; inputs are what a bootstrap draws and what data are shuffled by; and nothing
+depends on the order in which positions are listed.
 """
 
 from __future__ import annotations
@@ -112,7 +118,7 @@ def read(outputs: ArrayLike, kind: Any) -> tuple[NDArray[Any], bool]:
     """Returns checked member outputs as logits, and whether they are of many labels.
 
     Args:
-        outputs: `[batch, members, outputs]`.
+        outputs: `[batch, members, outputs]`, or with positions before the last axis.
         kind: a name, a `Kind`, a model, or None: then as `predict` has marked them, else as their shape says, with a
             check that logits are no probabilities.
     """
@@ -129,7 +135,7 @@ def read(outputs: ArrayLike, kind: Any) -> tuple[NDArray[Any], bool]:
     if found.is_probability:
         check_probabilities(array, found)
         array = np.maximum(array.astype(np.float64), np.finfo(np.float64).tiny)
-    return _as_logits(np, array, found), found.is_multilabel
+    return _as_logits(np, array, found), found.is_multilabel or array.ndim > 3
 
 
 def _check_no_probabilities(array: NDArray[Any]) -> None:
@@ -161,7 +167,15 @@ def check_probabilities(array: NDArray[Any], kind: Kind, why: str = "") -> None:
 
 
 def _as_logits(library: Any, array: Any, kind: Kind) -> Any:
-    """Returns `[batch, members, classes]`, or `[batch, members, labels, 2]`; NumPy and TensorFlow alike."""
+    """Returns `[batch, members, classes]`, or `[batch, members, labels, classes]`; NumPy and TensorFlow alike."""
+    logits = _of_each(library, array, kind)
+    if len(logits.shape) <= 4 and len(array.shape) == 3:
+        return logits
+    shape = logits.shape if library is np else tf.shape(logits)
+    return library.reshape(logits, (shape[0], shape[1], -1, logits.shape[-1]))
+
+
+def _of_each(library: Any, array: Any, kind: Kind) -> Any:
     log = np.log if library is np else tf.math.log
     if kind is Kind.LOGITS:
         return array
@@ -184,7 +198,7 @@ def as_logits_tensor(outputs: tf.Tensor, kind: Kind) -> tf.Tensor:
     """Returns logits whose softmax is what the members predict, as `read` does of arrays.
 
     Args:
-        outputs: `[batch, members, outputs]`.
+        outputs: `[batch, members, ..., outputs]`.
         kind: any but a regression's.
     """
     if kind.is_regression:
@@ -194,8 +208,24 @@ def as_logits_tensor(outputs: tf.Tensor, kind: Kind) -> tf.Tensor:
     return _as_logits(tf, outputs, kind)
 
 
-def labels_tensor(labels: tf.Tensor, kind: Kind, num_outputs: int) -> tf.Tensor:
-    """Returns classes `[batch]`, from those, `[batch, 1]` or one-hot rows; or zeros and ones `[batch, labels]`."""
+def labels_tensor(labels: tf.Tensor, kind: Kind, num_outputs: int, num_axes: int = 0) -> tf.Tensor:
+    """Returns classes `[batch]`, from those, `[batch, 1]` or one-hot rows; or zeros and ones `[batch, labels]`.
+
+    Args:
+        labels: as a loss takes them.
+        kind: what outputs are.
+        num_outputs: a member's columns.
+        num_axes: those of positions: then `[batch, positions]`.
+    """
+    if num_axes:
+        rank, columns = labels.shape.rank, labels.shape[-1]
+        if rank == num_axes + 2 and columns == num_outputs > 1 and not kind.is_multilabel:
+            labels = tf.argmax(labels, axis=-1)
+        elif rank == num_axes + 2 and not kind.is_multilabel and columns != 1:
+            raise ValueError(
+                f"Expected one label per position, or one-hot rows of {num_outputs}. Received: {labels.shape}"
+            )
+        return tf.reshape(labels, [tf.shape(labels)[0], -1])
     if kind.is_multilabel:
         return tf.reshape(labels, [-1, num_outputs])
     if labels.shape.rank == 2 and labels.shape[-1] == num_outputs and num_outputs > 1:

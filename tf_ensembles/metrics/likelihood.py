@@ -1,8 +1,9 @@
 """The likelihood of an ensemble, once: what members say of labels, one example at a time and jointly.
 
 The ensemble's predictive distribution is the mixture of its members: `P(y_1..y_tau) = mean_m prod_i p_m(y_i | x_i)`.
-Logits are `[batch, members, classes]`, labels `[batch]`; or, where an example has several labels, `[batch, members,
-labels, 2]` and `[batch, labels]`: a member's labels are independent, so their log-likelihoods and entropies add up.
+Logits are `[batch, members, classes]`, labels `[batch]`; or, where an example has several labels or positions,
+`[batch, members, labels, classes]` and `[batch, labels]`: a member's labels are independent, so their log-likelihoods
+and entropies add up.
 Functions of NumPy arrays compute in float64; those whose names end in `_tensor` in the tensors' dtype, in graphs too.
 """
 
@@ -31,8 +32,10 @@ SLICE_ELEMENTS = 2**19
 
 def check_logits(logits: ArrayLike) -> NDArray[Any]:
     """Returns `logits` as a real, finite, non-empty array `[batch, members, classes]`, or raises."""
+    if isinstance(logits, dict):
+        raise ValueError(f"Expected the logits of one output. Received: a dict of outputs {sorted(logits)}")
     array = np.asarray(logits)
-    if array.ndim != 3 or 0 in array.shape:
+    if array.ndim < 3 or 0 in array.shape:
         raise ValueError(f"Expected non-empty logits of shape [batch, members, classes]. Received: {array.shape}")
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise ValueError(f"Expected logits of a real dtype. Received: {array.dtype}")
@@ -199,11 +202,20 @@ def nan_unless_tensor(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.where(valid, values, tf.constant(math.nan, values.dtype))
 
 
-def log_likelihood_tensor(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns `log p_m(y_i | x_i)`, `[batch, members]`; NaN for labels that are no classes."""
+def log_likelihood_tensor(logits: tf.Tensor, labels: tf.Tensor, counted: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns `log p_m(y_i | x_i)`, `[batch, members]`; NaN for labels that are no classes.
+
+    Args:
+        logits: `[batch, members, classes]`, or `[batch, members, labels, classes]`.
+        labels: `[batch]`, or `[batch, labels]`.
+        counted: which labels count, `[batch, labels]` of bool; None: all.
+    """
     indices, valid = class_indices_tensor(labels, logits.shape[-1])
     if len(logits.shape) == 4:
-        values = tf.where(indices[:, None] == 1, *reversed(tf.unstack(tf.nn.log_softmax(logits), axis=-1)))
+        logs = tf.nn.log_softmax(logits)
+        values = tf.gather(logs, tf.repeat(indices[:, None], tf.shape(logs)[1], axis=1), axis=3, batch_dims=3)
+        if counted is not None:
+            values, valid = tf.where(counted[:, None], values, tf.zeros_like(values)), valid | ~counted
         return nan_unless_tensor(tf.reduce_all(valid, axis=1)[:, None], tf.reduce_sum(values, axis=-1))
     likelihood = tf.gather(tf.nn.log_softmax(logits), indices, axis=2, batch_dims=1)
     return nan_unless_tensor(valid[:, None], likelihood)
@@ -227,11 +239,14 @@ def entropy_tensor(probabilities: tf.Tensor) -> tf.Tensor:
     return -tf.reduce_sum(probabilities * logs, axis=-1)
 
 
-def entropies_tensor(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`."""
+def entropies_tensor(logits: tf.Tensor, counted: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the mixture's entropy and the members' mean entropy, each `[batch]`, of the labels that count."""
     log_probabilities = tf.nn.log_softmax(logits)
-    members = _over_labels(-tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1), tf.reduce_sum)
+    each = -tf.reduce_sum(tf.exp(log_probabilities) * log_probabilities, axis=-1)
     total = entropy_tensor(mixture_tensor(logits))
+    if counted is not None:
+        each, total = each * tf.cast(counted, each.dtype)[:, None], total * tf.cast(counted, total.dtype)
+    members = _over_labels(each, tf.reduce_sum)
     return tf.reduce_sum(total, axis=-1) if len(total.shape) == 2 else total, tf.reduce_mean(members, axis=-1)
 
 

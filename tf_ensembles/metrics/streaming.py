@@ -69,35 +69,48 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
             )
 
     def update_members(
-        self, y_true: Any, y_pred: Any, kind: Kind, sample_weight: Any = None, head: heads.Head | None = None
+        self,
+        y_true: Any,
+        y_pred: Any,
+        kind: Kind,
+        sample_weight: Any = None,
+        head: heads.Head | None = None,
+        counted: tf.Tensor | None = None,
     ) -> None:
         """Takes in one batch of an ensemble's outputs of this kind; else as `update_state`.
 
         Args:
             y_true: labels, or targets.
-            y_pred: `[batch, members, outputs]`.
+            y_pred: `[batch, members, outputs]`, or with positions before the last axis.
             kind: what the outputs are.
             sample_weight: `[batch]`.
             head: what the columns of a regression mean; None: as its kind says.
+            counted: which positions of an example count, `[batch, positions]` of bool; None: all.
         """
         outputs = tf.cast(tf.convert_to_tensor(y_pred), self.dtype)
-        if outputs.shape.rank != 3:
+        if outputs.shape.rank is None or outputs.shape.rank < 3:
             raise ValueError(f"Expected member logits of shape [batch, members, classes]. Received: {outputs.shape}")
         self.check_kind(kind)
         if kind.is_regression:
             known: Any = head or heads.of_kind(kind)
+            if counted is not None:
+                raise ValueError(f"Expected a regression without masks for {self.name}. Received: a masked output")
+            known, outputs = known.over_positions(outputs)
             targets = tf.reshape(tf.cast(y_true, self.dtype), [-1, known.num_targets(outputs.shape[-1])])
             self._accumulate_values(targets, outputs, known, self._weights(sample_weight))
             return
         labels = tf.convert_to_tensor(y_true)
-        if kind.is_multilabel and labels.shape.rank == 1:
+        several = kind.is_multilabel or outputs.shape.rank > 3
+        if outputs.shape.rank > 3:
+            labels = kinds.labels_tensor(labels, kind, outputs.shape[-1], outputs.shape.rank - 3)
+        if several and labels.shape.rank == 1:
             labels = labels[:, None]
-        if not kind.is_multilabel and labels.shape.rank == 2 and labels.shape[1] == 1:
+        if not several and labels.shape.rank == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
-        if labels.shape.rank != 1 + kind.is_multilabel:
-            shapes = "[batch, labels]" if kind.is_multilabel else "[batch] or [batch, 1]"
+        if labels.shape.rank != 1 + several:
+            shapes = "[batch, labels]" if several else "[batch] or [batch, 1]"
             raise ValueError(f"Expected integer labels of shape {shapes}. Received: {labels.shape}")
-        self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), self._weights(sample_weight))
+        self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), self._weights(sample_weight), counted)
 
     def _weights(self, sample_weight: Any) -> tf.Tensor | None:
         if sample_weight is None:
@@ -109,8 +122,11 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
         return {**super().get_config(), **({"kind": self.kind.value} if self.kind else {})}
 
     @abc.abstractmethod
-    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        """Adds one batch: labels and logits in the shapes of `likelihood`, weights `[batch]` or None."""
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
+        """Adds one batch: labels and logits in the shapes of `likelihood`, weights `[batch]` or None.
+
+        Where an example has positions, `counted` says which of them count, `[batch, positions]` of bool.
+        """
 
     def _accumulate_values(
         self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
@@ -142,11 +158,11 @@ class _ExampleMean(MemberMetric):
         super().__init__(2, name, dtype, kind)
 
     @abc.abstractmethod
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         """Returns one value per example, `[batch]`."""
 
-    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        self._add_mean(self._values(labels, logits), weights)
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
+        self._add_mean(self._values(labels, logits, counted), weights)
 
     def _add_mean(self, values: tf.Tensor, weights: tf.Tensor | None) -> None:
         """Adds one value per example, `[batch]`."""
@@ -163,8 +179,8 @@ class MarginalNLL(_ExampleMean):
     def __init__(self, name: str | None = "marginal_nll", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels))
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+        return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels, counted))
 
     def _accumulate_values(
         self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
@@ -182,8 +198,8 @@ class Accuracy(_ExampleMean):
     def __init__(self, name: str | None = "accuracy", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return _mean_over_labels(_correct(labels, likelihood.mixture_tensor(logits)))
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+        return _mean_over_labels(_correct(labels, likelihood.mixture_tensor(logits)), counted)
 
 
 @_register
@@ -193,11 +209,11 @@ class Brier(_ExampleMean):
     def __init__(self, name: str | None = "brier", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         probabilities = likelihood.mixture_tensor(logits)
         indices, valid = likelihood.class_indices_tensor(labels, logits.shape[-1])
         errors = probabilities - tf.one_hot(indices, logits.shape[-1], dtype=logits.dtype)
-        return _mean_over_labels(likelihood.nan_unless_tensor(valid, tf.reduce_sum(errors**2, axis=-1)))
+        return _mean_over_labels(likelihood.nan_unless_tensor(valid, tf.reduce_sum(errors**2, axis=-1)), counted)
 
 
 @_register
@@ -207,8 +223,8 @@ class Entropy(_ExampleMean):
     def __init__(self, name: str | None = "entropy", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return likelihood.entropies_tensor(logits)[0]
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+        return likelihood.entropies_tensor(logits, counted)[0]
 
 
 @_register
@@ -218,8 +234,8 @@ class Aleatoric(_ExampleMean):
     def __init__(self, name: str | None = "aleatoric", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return likelihood.entropies_tensor(logits)[1]
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+        return likelihood.entropies_tensor(logits, counted)[1]
 
 
 @_register
@@ -229,8 +245,8 @@ class MutualInformation(_ExampleMean):
     def __init__(self, name: str | None = "mutual_information", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
 
-    def _values(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        total, aleatoric = likelihood.entropies_tensor(logits)
+    def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+        total, aleatoric = likelihood.entropies_tensor(logits, counted)
         return tf.maximum(total - aleatoric, 0.0)
 
 
@@ -243,13 +259,15 @@ class ECE(MemberMetric):
         super().__init__(num_bins + 1, name, dtype, kind)
         self.num_bins = num_bins
 
-    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
         probabilities = likelihood.mixture_tensor(logits)
         confidence = tf.reduce_max(probabilities, axis=-1)
         gaps = _correct(labels, probabilities) - confidence
         if weights is not None and len(gaps.shape) == 2:
             weights = weights[:, None]  # Each label of an example counts.
         weights = tf.ones_like(gaps) if weights is None else weights + tf.zeros_like(gaps)
+        if counted is not None:
+            gaps, weights = tf.where(counted, gaps, tf.zeros_like(gaps)), weights * tf.cast(counted, weights.dtype)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins - EDGE_TOLERANCE), tf.int32) - 1
         bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
         sums = tf.math.unsorted_segment_sum(weights * gaps, bins, self.num_bins)
@@ -281,8 +299,8 @@ class _GroupMean(MemberMetric):
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
         """Returns one value per group, `[groups]`, of log-likelihoods `[groups, group_size, members]`."""
 
-    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
-        self._add_groups(likelihood.log_likelihood_tensor(logits, labels), weights)
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
+        self._add_groups(likelihood.log_likelihood_tensor(logits, labels, counted), weights)
 
     def _accumulate_values(
         self, targets: tf.Tensor, outputs: tf.Tensor, head: heads.Head, weights: tf.Tensor | None
@@ -386,9 +404,12 @@ class DyadicNLL(_GroupMean):
         return {**super().get_config(), "tau": self.tau, "kappa": self.kappa, "seed": self.seed}
 
 
-def _mean_over_labels(values: tf.Tensor) -> tf.Tensor:
-    """`[batch]` as it is, `[batch, labels]` as the means of examples."""
-    return tf.reduce_mean(values, axis=1) if len(values.shape) == 2 else values
+def _mean_over_labels(values: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
+    """`[batch]` as it is, `[batch, labels]` as the means of examples, over the labels that count."""
+    if counted is None:
+        return tf.reduce_mean(values, axis=1) if len(values.shape) == 2 else values
+    total = tf.reduce_sum(tf.where(counted, values, tf.zeros_like(values)), axis=1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counted, values.dtype), axis=1))
 
 
 def _correct(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:

@@ -92,6 +92,27 @@ class Head(abc.ABC):
         rest = tf.zeros_like(part)
         return outputs + tf.concat([part] * locations + [rest] * (every - locations), axis=-1)
 
+    def over_positions(self, outputs: tf.Tensor) -> tuple[Head, tf.Tensor]:
+        """Returns outputs `[batch, members, ..., outputs]` with every position's targets as targets of the example.
+
+        Returns:
+            How to read them, and `[batch, members, outputs * positions]`; both as they are where there is one position.
+        """
+        if len(outputs.shape) == 3:
+            return self, outputs
+        blocks, shape = self._split(outputs), tf.shape(outputs)
+        rank = len(blocks.shape)
+        ordered = tf.transpose(blocks, [0, 1, rank - 2, *range(2, rank - 2), rank - 1])
+        positions = math.prod(size or 0 for size in outputs.shape[2:-1])
+        if not positions:
+            raise ValueError(f"Expected outputs with a known number of positions. Received: shape {outputs.shape}")
+        flat = tf.reshape(ordered, [shape[0], shape[1], positions * outputs.shape[-1]])
+        return self._repeated(positions), flat
+
+    def _repeated(self, times: int) -> Head:
+        """Returns how to read so many positions' targets side by side."""
+        return self
+
     def _split(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the blocks, `[..., blocks, targets]`."""
         every, targets = self.blocks[0], self.num_targets(outputs.shape[-1])
@@ -130,6 +151,10 @@ class Values(Head):
     def means(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the values."""
         return outputs
+
+    def _repeated(self, times: int) -> Head:
+        """Returns how to read so many positions' targets side by side: each has the noise of its target."""
+        return self if self.noise is None else Values(self.noise * times)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ class ValueMetric(MemberMetric):
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         """Returns values of examples and targets, `[batch, targets]` or `[batch, targets, values]`."""
 
-    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None) -> None:
+    def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
         """Classes never come here: `check_kind` refuses them."""
 
     def _accumulate_values(

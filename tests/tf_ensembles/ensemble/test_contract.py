@@ -43,6 +43,42 @@ def _nested():
     return keras.Model(x, layers.Dense(2)(inner(inner(x))))
 
 
+def _dict_outputs():
+    x = keras.Input((4,))
+    hidden = layers.Dense(5, "relu")(x)
+    return keras.Model(x, {"one": layers.Dense(2)(hidden), "two": layers.Dense(1, name="other")(hidden), "three": x})
+
+
+def _listed_outputs():
+    x = keras.Input((5, 3))
+    states, last = layers.GRU(3, return_sequences=True, return_state=True)(x)
+    return keras.Model(x, [states, layers.Dense(2)(last)])
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class SubclassedOutputs(keras.Model):
+    """Returns a tuple, which only a call tells."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden, self.out = layers.Dense(3, "relu"), layers.Dense(2)
+
+    def call(self, x):
+        h = self.hidden(x)
+        return self.out(h), h
+
+
+def _map():
+    x = keras.Input((6, 6, 2))
+    return keras.Model(x, layers.Conv2D(3, 1)(layers.Conv2D(4, 3, padding="same", activation="relu")(x)))
+
+
+def _tokens():
+    """Numbers for each token, with a mask that reaches the loss."""
+    x = keras.Input((6,), dtype="int32")
+    return keras.Model(x, layers.Dense(2)(layers.Dense(4, "tanh")(layers.Embedding(5, 3, mask_zero=True)(x))))
+
+
 def _attention():
     x = keras.Input((5, 3))
     attended = layers.MultiHeadAttention(2, 3)(x, x)
@@ -94,6 +130,11 @@ MODELS = {
     "two inputs": (_two_inputs, [FLAT, SEQUENCE], VECTORIZED),
     "dict inputs": (_dict_inputs, {"one": FLAT, "two": TOKENS}, VECTORIZED),
     "nested": (_nested, FLAT, VECTORIZED),
+    "dict outputs": (_dict_outputs, FLAT, VECTORIZED),
+    "listed outputs": (_listed_outputs, SEQUENCE, LOOPED),
+    "outputs of a call": (SubclassedOutputs, FLAT, LOOPED),
+    "map": (_map, IMAGE, LOOPED),
+    "labels of tokens": (_tokens, TOKENS, LOOPED),
     "dense on a sequence": (_sequential((5, 3), lambda: layers.Dense(4, "gelu"), layers.Flatten), SEQUENCE, VECTORIZED),
     "einsum dense": (_sequential((5, 3), lambda: layers.EinsumDense("abc,cd->ad", 4)), SEQUENCE, LOOPED),
     "conv 1d": (_sequential((5, 3), lambda: layers.Conv1D(3, 2), layers.GlobalMaxPooling1D), SEQUENCE, VECTORIZED),
@@ -138,7 +179,7 @@ MODELS = {
     "bfloat16": (_wide("mixed_bfloat16"), FLAT, VECTORIZED),
 }  # fmt: skip
 TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2}  # one digit of 11 and of 8 bits, lost at each of three steps
-EXPORTED = {"spectral norm", "dict inputs"}
+EXPORTED = {"spectral norm", "dict inputs", "dict outputs"}
 ADAM = {"embedding", "masked embedding", "dict inputs", "own constants"}
 
 

@@ -88,14 +88,6 @@ def test_a_prior_of_another_output_shape():
         tfe.Ensemble(builders.dense, 2, prior=tfe.PriorFunction(build))
 
 
-def test_an_output_of_another_rank():
-    def build():
-        return keras.Sequential([keras.Input((6, 2)), keras.layers.Dense(4)])
-
-    with pytest.raises(ValueError, match=r"outputs \[batch, outputs\]"):
-        tfe.Ensemble(build, 2)
-
-
 @keras.saving.register_keras_serializable(package="test_errors")
 class Two(keras.Model):
     """Returns a dict, which only a call tells."""
@@ -104,16 +96,53 @@ class Two(keras.Model):
         return {"one": x, "two": x}
 
 
-def test_several_outputs():
+def test_outputs_that_cannot_be():
     x = keras.Input((3,))
-    one, two = keras.layers.Dense(2)(x), keras.layers.Dense(2)(x)
-    for outputs in ([one, two], {"one": one, "two": two}):
-        with pytest.raises(ValueError, match=r"Expected members with one output.*make an ensemble for each output"):
-            tfe.Ensemble(lambda outputs=outputs: keras.Model(x, outputs), 1)
-    with pytest.raises(ValueError, match="Expected members with one output"):
-        tfe.Ensemble(Two, 2).predict(np.ones((4, 3), np.float32), verbose=0)
-    with pytest.raises(ValueError, match="Expected a prior with one output"):
-        tfe.Ensemble(lambda: keras.Model(x, one), 1, prior=tfe.PriorFunction(lambda: keras.Model(x, [one, two])))
+    one, two = keras.layers.Dense(2, name="one")(x), keras.layers.Dense(2, name="two")(x)
+
+    def build(outputs):
+        return lambda: keras.Model(x, outputs)
+
+    with pytest.raises(ValueError, match=r"with outputs \[batch, ..., outputs\].*Received: shape \(None,\)"):
+        tfe.Ensemble(build(keras.ops.sum(one, axis=-1)), 1)
+    with pytest.raises(ValueError, match="structures within a structure; name all outputs in one dict"):
+        tfe.Ensemble(build({"a": [one, two], "b": one}), 1)
+    with pytest.raises(ValueError, match="names other than 'val'"):
+        tfe.Ensemble(build({"val": one, "b": two}), 1)
+    with pytest.raises(ValueError, match="Expected a prior for each output: a dict with keys"):
+        tfe.Ensemble(build({"a": one, "b": two}), 1, prior=tfe.PriorFunction(build([one, two])))
+    with pytest.raises(ValueError, match=r"Expected a prior for each of the outputs \['a', 'b'\]. Received: \['c'\]"):
+        tfe.Ensemble(build({"a": one, "b": two}), 1, prior={"c": tfe.PriorFunction(builders.dense)})
+    unseen = tfe.Ensemble(Two, 2)
+    unseen.compile("sgd", "mse")
+    with pytest.raises(
+        ValueError, match=r"compile after members with several outputs have seen data: call model.adapt"
+    ):
+        unseen.predict(np.ones((4, 3), np.float32), verbose=0)
+    ensemble = tfe.Ensemble(build({"a": one, "b": two}), 1)
+    ask = {"a": "mse", "b": "mse"}
+    for given, text in (
+        ({"loss": {"a": "mse", "c": "mse"}}, r"a loss for each of the outputs \['a', 'b'\]. Received: \['a', 'c'\]"),
+        ({"loss": ["mse", "mse"]}, "a loss for each output: a dict with keys"),
+        ({"loss": {"a": None}}, "a loss for at least one of the outputs"),
+        ({"loss": ask, "loss_weights": {"a": "x"}}, "finite numbers as loss_weights"),
+        ({"loss": ask, "metrics": ["mae"]}, "metrics .* for each output: a dict with keys"),
+        ({"loss": ask, "metrics": {"a": [tfe.metrics.JointNLL()]}}, "a loss of distributions for joint_nll"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            ensemble.compile("sgd", **given)
+    ensemble.compile("sgd", ask)
+    rows = np.ones((4, 3), np.float32)
+    y = np.ones((4, 2), np.float32)
+    for given, text in (
+        (y, "targets y for each output: a dict with keys"),
+        ({"a": y}, "Expected targets for the output 'b', which has a loss"),
+        ({"a": y, "b": y[:3]}, "Expected as many targets of 'b' as inputs"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            ensemble.fit(rows, given, verbose=0)
+    with pytest.raises(ValueError, match=r"one output for tfe.calibrate.*give model.only\('a'\)"):
+        tfe.calibrate(ensemble, rows, {"a": y, "b": y})
 
 
 def test_bad_losses():

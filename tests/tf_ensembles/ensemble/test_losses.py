@@ -170,7 +170,7 @@ def test_a_loss_of_the_whole_batch_has_no_bootstrap_weights_but_may_have_target_
         ensemble.compile("sgd", loss)
         with pytest.raises(ValueError, match="one value per example, since a bootstrap weighs examples"):
             ensemble.fit(X, y, verbose=0)
-    batch = losses.make_batch(Y1, None, tfe.GaussianNoise(0.5), 3, np.arange(EXAMPLES), 2, 1)
+    batch = losses.make_batches([Y1], [None], tfe.GaussianNoise(0.5), 3, np.arange(EXAMPLES), 2, [1])[0]
     noise = tfe.GaussianNoise(0.5).target_noise(3, np.arange(EXAMPLES), np.arange(2), 1).numpy()[..., 0]
     np.testing.assert_allclose(batch.y, Y1 + noise.T, atol=1e-6)  # In the shape of y, as losses expect it.
     noisy = tfe.Ensemble(build, 2, bootstrap=tfe.GaussianNoise(0.5))

@@ -34,7 +34,7 @@ class Members(keras.layers.Layer):
         """Returns `prior_outputs` of these as a compiled function: always the same one, which is traced once."""
         if self._compiled is None:
 
-            def compute(rows: Any) -> tf.Tensor:
+            def compute(rows: Any) -> Any:
                 return prior_outputs(self, rows)
 
             self._compiled = Hidden(tf.function(compute, jit_compile=self.supports_jit, reduce_retracing=True))
@@ -82,15 +82,19 @@ class Members(keras.layers.Layer):
         """Does nothing: all variables exist since construction."""
         self.built = True
 
-    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor | None]:
+        """Returns outputs and each member's own regularization losses `[members]`.
+
+        Outputs are in the structure of a member's, each `[members, batch, ...]`, and carry their masks as Keras's do.
+        """
         raise AttributeError
 
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        """Returns outputs `[members, batch, outputs]`."""
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """Returns outputs, each `[members, batch, ...]`."""
         return self.run(inputs, training)[0]
 
 
-def prior_outputs(priors: Members, x: Any) -> tf.Tensor:
-    """Returns the unscaled priors `[members, batch, outputs]`."""
-    return tf.stop_gradient(tf.cast(priors.run(x, training=False)[0], tf.float32))
+def prior_outputs(priors: Members, x: Any) -> Any:
+    """Returns the unscaled priors in the structure of the priors' outputs, each `[members, batch, ...]`."""
+    said = priors.run(x, training=False)[0]
+    return tf.nest.map_structure(lambda part: tf.stop_gradient(tf.cast(part, tf.float32)), said)

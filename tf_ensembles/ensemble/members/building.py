@@ -12,7 +12,8 @@ import copy
 import functools
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,9 +21,9 @@ import numpy as np
 
 from tf_ensembles import draws, priors
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import probe
+from tf_ensembles.ensemble.members import probe, structure
 from tf_ensembles.ensemble.members.stack import MemberStack, SeparateMembers
-from tf_ensembles.prior import PriorFunction
+from tf_ensembles.prior import JoinedPrior, PriorFunction
 
 _COMPARED = 64  # numbers of a variable that are looked at first: two draws that agree in as many are one
 
@@ -112,7 +113,7 @@ class Draft:
                 with self._drawing(member):
                     model(sample)
 
-    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any) -> None:
+    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any, name: str | None = None) -> None:
         """Does nothing: these models need no data."""
 
     # Initial weights.
@@ -193,6 +194,8 @@ class Draft:
 
 def draft_priors(prior: PriorFunction, num_members: int, seed: int) -> Draft:
     """Returns the priors of an ensemble: at once, or when data have been seen."""
+    if isinstance(prior, JoinedPrior):
+        return Joined(prior.parts, num_members, seed)
     if prior.needs_data:
         return Waiting(prior, num_members, seed)
     return Draft(prior.build, num_members, seed, "build_prior")
@@ -213,18 +216,31 @@ class Waiting(Draft):
         self._prior, self._arguments = prior, (num_members, seed, "build_prior")
         self.models = []
 
-    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any) -> None:
+    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any, name: str | None = None) -> None:
         """Makes the priors.
 
         Args:
             examples: returns examples in the structure of the members' inputs, arrays `[examples, ...]`.
             member: a built member.
             sample: a batch of one example.
+            name: the output that they are for, of several.
         """
         x = examples()
         recipe, build = self._prior.recipe, self._prior.build
         if recipe is not None:
-            sight = priors.see(x, int(member(sample).shape[-1]), member)
+            said = structure.of(member, sample, "members")
+            if name is None and not said.is_one:
+                raise ValueError(
+                    "Expected priors that look at data as a dict by output, such as "
+                    f"prior={{{said.names[0]!r}: tfe.PriorFunction('auto')}}. Received: one for {list(said.names)}"
+                )
+            shape = said.shapes[0 if name is None else said.names.index(name) if name in said.names else 0]
+            if len(shape or ()) > 1:
+                raise ValueError(
+                    "Expected a prior network of your own, tfe.PriorFunction(build), for outputs with positions. "
+                    f"Received: one of tfe.priors for {(None, *(shape or ()))}"
+                )
+            sight = priors.see(x, int((shape or (0,))[-1] or 0), member)
             build = functools.partial(recipe, sight)
         super().__init__(build, *self._arguments)
         if self._prior.is_normalized:
@@ -237,6 +253,65 @@ class Waiting(Draft):
         """Draws nothing again where constants belong to what was drawn."""
         if not self._prior.is_normalized:
             super().draw_apart(frozen)
+
+
+class Joined(Draft):
+    """The priors of several outputs, each from its own draft, as models that return a dict of them by name.
+
+    Args:
+        parts: the prior function of each output that has one.
+        num_members: M.
+        seed: decides their weights, together with the names of outputs.
+    """
+
+    def __init__(self, parts: Mapping[str, PriorFunction], num_members: int, seed: int) -> None:
+        self._parts = {name: draft_priors(part, num_members, _named(seed, name)) for name, part in parts.items()}
+        self.models = []
+        if self.has_known_outputs:
+            self._join(None)
+
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether all of them have their variables and an output shape already."""
+        return all(draft.has_known_outputs for draft in self._parts.values())
+
+    def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any, name: str | None = None) -> None:
+        """Makes those that wait for data."""
+        for name, draft in self._parts.items():
+            draft.see(examples, member, sample, name)
+
+    def build_on(self, sample: Any) -> None:
+        """Creates the variables of models that were returned unbuilt."""
+        for draft in self._parts.values():
+            draft.build_on(sample)
+        if not self.models:
+            self._join(sample)
+
+    def _join(self, sample: Any) -> None:
+        drafts = self._parts.values()
+        known = [keras_private.input_structure(draft.models[0]) for draft in drafts]
+        leaf = next((one for one in known if one is not None), sample)
+        leaf = leaf[0] if isinstance(leaf, list | tuple) and len(leaf) == 1 else leaf
+        for models in zip(*(draft.models for draft in drafts), strict=True):
+            inputs = keras.tree.map_structure(_input_like, leaf)
+            said = {name: model(inputs) for name, model in zip(self._parts, models, strict=True)}
+            self.models.append(keras.Model(inputs, said))
+
+    def draw_apart(self, frozen: bool) -> None:
+        """Draws again what came out the same for two members."""
+        for draft in self._parts.values():
+            draft.draw_apart(frozen)
+
+
+def _named(seed: int, name: str) -> int:
+    """Returns the seed of one of several priors, so that no two repeat each other's draws."""
+    return int(np.random.SeedSequence([seed & (2**64 - 1), zlib.crc32(name.encode())]).generate_state(1)[0])
+
+
+def _input_like(tensor: Any) -> Any:
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    name = tensor.name if isinstance(tensor, keras.KerasTensor) else None
+    return keras.Input(tuple(tensor.shape[1:]), dtype=dtype, name=name)
 
 
 def _coincide(variables: Sequence[Any]) -> bool:
@@ -285,7 +360,7 @@ def assemble(
         **options: of the layer.
     """
     options.update(name="priors" if prior else "members", trainable=not prior)
-    _check_one_output(draft.models[0], sample, "a prior" if prior else "members")
+    structure.of(draft.models[0], sample, "a prior" if prior else "members")  # Raises on what nobody could read.
     draft.draw_apart(frozen=prior)
     reason = None if prior else probe.own_loss(draft.models)
     if checked is True:
@@ -298,17 +373,3 @@ def assemble(
         what = "Priors" if prior else "Members"
         warnings.warn(f"{what} run each with its own graph, which is slower: {reason}.", stacklevel=6)
     return SeparateMembers(draft.models, reason=reason, **options)
-
-
-def _check_one_output(model: keras.Model, sample: Any, what: str) -> None:
-    """Raises if a model returns several tensors."""
-    shape = getattr(model, "output_shape", ())
-    if sample is not None:
-        one = not keras.tree.is_nested(model(sample))
-    else:
-        one = isinstance(shape, tuple) and not any(keras.tree.is_nested(size) for size in shape)
-    if not one:
-        raise ValueError(
-            f"Expected {what} with one output, a tensor [batch, outputs]. Received: {model.name} with a structure of "
-            "them; make an ensemble for each output, or concatenate them and split them in a loss of your own"
-        )

@@ -41,17 +41,26 @@ class Said:
     outputs: Any  # a structure of tensors
     changed: dict[int, tf.Tensor]  # the new values of variables that the calls changed, by place
     penalty: tf.Tensor | None  # the losses that layers added; None: none did
+    masks: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)  # of outputs that have one, by place
 
     def flat(self) -> dict[str, Any]:
         """Returns a structure that has tensors as leaves and nothing else."""
         penalty = {} if self.penalty is None else {"penalty": self.penalty}
-        return {"outputs": self.outputs, **{str(place): new for place, new in self.changed.items()}, **penalty}
+        masks = {"masks": self.masks} if self.masks else {}
+        return {"outputs": self.outputs, **{str(place): new for place, new in self.changed.items()}, **penalty, **masks}
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> Said:
         """Returns what `flat` was made of."""
-        changed = {int(name): new for name, new in flat.items() if name not in ("outputs", "penalty")}
-        return cls(flat["outputs"], changed, flat.get("penalty"))
+        changed = {int(name): new for name, new in flat.items() if name.isdigit()}
+        return cls(flat["outputs"], changed, flat.get("penalty"), flat.get("masks", {}))
+
+    def stacked(self) -> Any:
+        """Returns what all members said, as `Stacked` tensors that carry their masks, `[members, batch, ...]`."""
+        tensors = tf.nest.flatten(self.outputs)
+        for place, mask in self.masks.items():
+            keras_private.with_mask(tensors[int(place)], mask)
+        return tf.nest.pack_sequence_as(self.outputs, [Stacked(tensor) for tensor in tensors])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +143,10 @@ class Call:
             losses = [tf.cast(loss, tf.float32) for loss in getattr(self.operation, "losses", [])]
         new = [scope.get_current_value(variable) for variable in variables]
         changed = {place: n for place, (n, old) in enumerate(zip(new, values, strict=True)) if n is not old}
+        masks = [keras_private.mask_of(output) for output in tf.nest.flatten(outputs)]
+        left = {str(place): tf.convert_to_tensor(mask) for place, mask in enumerate(masks) if mask is not None}
         outputs = tf.nest.map_structure(tf.convert_to_tensor, outputs)
-        return Said(outputs, changed, tf.add_n(losses) if losses else None)
+        return Said(outputs, changed, tf.add_n(losses) if losses else None, left)
 
 
 class _Tensor(enum.Enum):

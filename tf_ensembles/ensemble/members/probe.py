@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import layer_rules
+from tf_ensembles.ensemble.members import layer_rules, structure
 from tf_ensembles.ensemble.members.mapping import Stacked
 from tf_ensembles.ensemble.members.runner import Runner
 
@@ -275,11 +275,27 @@ def _together(
     rows = [_Rows([variable.value for variable in column]) for column in columns]
     stacked: Any = {id(v): row for v, row in zip(template.variables, rows, strict=True)}
     output = Runner(stacked, len(models), training).run(template, inputs)
-    parts = tf.unstack(output.tensor) if isinstance(output, Stacked) else [output] * len(models)
-    return [(part, [row.value[member] if row.changed else None for row in rows]) for member, part in enumerate(parts)]
+    each = []
+    for part in structure.leaves(output):
+        mask = keras_private.mask_of(part.tensor if isinstance(part, Stacked) else part)
+        said = tf.unstack(part.tensor) if isinstance(part, Stacked) else [part] * len(models)
+        masks = tf.unstack(mask) if mask is not None and isinstance(part, Stacked) else [mask] * len(models)
+        each.append([keras_private.with_mask(tf.identity(one), own) for one, own in zip(said, masks, strict=True)])
+    changed = [[row.value[member] if row.changed else None for row in rows] for member in range(len(models))]
+    return [([part[member] for part in each], changed[member]) for member in range(len(models))]
 
 
 def _close(own: Any, ours: Any, model: keras.Model) -> bool:
+    """Whether all outputs of a model agree, and their masks."""
+    pairs = list(zip(structure.leaves(own), structure.leaves(ours), strict=True))
+    masks = [(keras_private.mask_of(one), keras_private.mask_of(other)) for one, other in pairs]
+    if any((one is None) != (other is None) for one, other in masks):
+        return False
+    alike = all(np.array_equal(one, other) for one, other in masks if one is not None)
+    return alike and all(_tensors_close(one, other, model) for one, other in pairs)
+
+
+def _tensors_close(own: Any, ours: Any, model: keras.Model) -> bool:
     """Whether half of the digits of the type that the model computes in agree, on the scale of the output."""
     own, ours = np.asarray(own), np.asarray(ours)
     digits = max(2.0**-23, _epsilon(model))

@@ -122,7 +122,7 @@ class Runner:
             self._penalties.append(said.penalty)
         for place, value in said.changed.items():  # Batch statistics and the states of seed generators.
             variables[place].assign(value)
-        return tf.nest.map_structure(Stacked, said.outputs)
+        return said.stacked()
 
     def _tables_in(self, operation: Any) -> list[Any]:
         found = keras_private.all_layers(operation) if isinstance(operation, keras.layers.Layer) else []

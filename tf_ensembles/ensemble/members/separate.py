@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.ensemble.members import probe
+from tf_ensembles.ensemble.members import probe, structure
 from tf_ensembles.ensemble.members.base import Members
 
 
@@ -43,14 +43,14 @@ class SeparateMembers(Members):
         """All members' models."""
         return list(self.models)
 
-    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
-        outputs, penalties = [], []
+    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor]:
+        """Returns outputs `[members, batch, ...]` and each member's own regularization losses `[members]`."""
+        said, penalties = [], []
         for model in self.models:
-            outputs.append(tf.convert_to_tensor(model(inputs, training=training and self.trainable)))
+            said.append(model(inputs, training=training and self.trainable))
             own = [] if self.has_own_losses else model.losses  # Their `compute_loss` adds them, or does not.
             penalties.append(sum((tf.cast(loss, tf.float32) for loss in own), start=tf.zeros([])))
-        return tf.stack(outputs), tf.stack(penalties)
+        return structure.stacked(said), tf.stack(penalties)
 
     def owned_variables(self) -> list[tuple[keras.Variable, int | None]]:
         """Returns the variables, each with the member whose it is."""

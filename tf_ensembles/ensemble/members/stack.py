@@ -13,14 +13,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import layer_rules, mapping
+from tf_ensembles.ensemble.members import layer_rules, mapping, structure
 from tf_ensembles.ensemble.members.base import Members, prior_outputs
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
 from tf_ensembles.ensemble.members.runner import Runner
 from tf_ensembles.ensemble.members.separate import SeparateMembers
+from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.regression.heads import Head
 
 __all__ = ["MemberStack", "Members", "SeparateMembers"]
@@ -46,7 +46,7 @@ class _PerMember(keras.constraints.Constraint):  # Keras 3.12 takes nothing else
 
 
 class MemberStack(Members):
-    """Runs M models of one architecture: inputs `[batch, ...]` to outputs `[members, batch, outputs]`.
+    """Runs M models of one architecture: inputs `[batch, ...]` to outputs `[members, batch, ...]`.
 
     Args:
         models: built models of one architecture, one per member. The first is kept as the template; only the values of
@@ -114,22 +114,29 @@ class MemberStack(Members):
             )
         return stacked
 
-    def run(self, inputs: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns outputs `[members, batch, outputs]` and each member's own regularization losses `[members]`."""
+    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor | None]:
+        """Returns outputs, each `[members, batch, ...]`, and each member's own regularization losses `[members]`."""
         mode = training and self.trainable
         runner = Runner(self._stacked.value, self.num_members, mode, self._tables, self._mapped.value)
-        outputs = runner.run(self.template, inputs)
+        said = runner.run(self.template, inputs)
         self._looked_up = Hidden(runner.looked_up)
-        if isinstance(outputs, Stacked):
-            return outputs.tensor, runner.penalty()
-        tensor = tf.convert_to_tensor(outputs)  # No layer with weights: the members are one and the same.
-        return tf.tile(tensor[None], [self.num_members, 1, 1]), runner.penalty()
+        return structure.like(said, [self._of_all(part) for part in structure.leaves(said)]), runner.penalty()
+
+    def _of_all(self, part: Any) -> tf.Tensor:
+        if isinstance(part, Stacked):
+            return part.tensor
+        # No layer with weights: the members are one and the same.
+        whole, mask = (
+            None if one is None else tf.repeat(tf.convert_to_tensor(one)[None], self.num_members, axis=0)
+            for one in (part, keras_private.mask_of(part))
+        )
+        return keras_private.with_mask(whole, mask)
 
     def ways(self, built_on: Any) -> dict[str, str]:
         """Returns how each looped part runs, after a trace if there was none."""
         if not self._mapped.value and layer_rules.mapped_parts(self.template):
             specs = tensor_specs(input_specs(self, built_on))
-            tf.function(lambda x: self.run(x, training=False)[0], autograph=False).get_concrete_function(specs)
+            tf.function(lambda x: self.call(x), autograph=False).get_concrete_function(specs)
         whole = not layer_rules.runs_by_layer(self.template)
         found: dict[str, str] = {}
         for mapped in self._mapped.value.values():
@@ -195,48 +202,89 @@ def execution(members: Members | None, priors: Members | None, built_on: Any = N
 
 
 def add_prior(
-    result: tf.Tensor, priors: Members, scale: float, x: Any, known: Any, head: Head | None = None
-) -> tf.Tensor:
-    """Returns members' outputs `[members, batch, outputs]` with their scaled priors' added.
+    results: Sequence[tf.Tensor],
+    said: Structure,
+    priors: Members,
+    scales: Sequence[float | None],
+    x: Any,
+    known: Any,
+    heads: Sequence[Head | None],
+) -> list[tf.Tensor]:
+    """Returns members' outputs, each `[members, batch, ...]`, with their scaled priors' added.
 
     Args:
-        result: the members' own.
-        priors: their priors.
-        scale: the prior scale.
+        results: the members' own, one per output.
+        said: the structure of outputs.
+        priors: their priors, of the same structure, or of some of the outputs.
+        scales: the prior scale of each output; None for one that has no prior.
         x: inputs `[batch, ...]`.
-        known: the priors' outputs on `x`, `[batch, members, outputs]`, where they were computed before; or None.
-        head: says which columns of a regression are means, to which alone a prior is added.
+        known: the priors' outputs on `x`, each `[batch, members, ...]`, where they were computed before; or None.
+        heads: of each output: which columns of a regression are means, to which alone a prior is added.
     """
-    prior = scale * (prior_outputs(priors, x) if known is None else tf.transpose(known, [1, 0, 2]))
-    _check_columns(head, result.shape[-1], prior.shape[-1])
-    return result + prior if head is None else head.add_prior(result, prior)
+    found = prior_outputs(priors, x) if known is None else known
+    parts = said.split(_one(found), "a prior", missing=True)
+    added = []
+    for result, part, scale, head in zip(results, parts, scales, heads, strict=True):
+        if part is None or scale is None:
+            added.append(result)
+            continue
+        prior = scale * (part if known is None else structure.transposed(part))
+        _check_columns(head, tuple(result.shape[2:]), tuple(prior.shape[2:]))
+        added.append(result + prior if head is None else head.add_prior(result, prior))
+    return added
 
 
-def check_prior(head: Head | None, num_outputs: int, priors: Members | None, built_on: Any) -> None:
-    """Raises unless priors have as many columns as members, or, of a regression, as there are targets."""
+def _one(found: Any) -> Any:
+    """A list of one output as that output."""
+    return found[0] if isinstance(found, list | tuple) and len(found) == 1 else found
+
+
+def check_prior(said: Structure, heads: Sequence[Head | None], priors: Members | None, built_on: Any) -> None:
+    """Raises unless priors have the shapes of members' outputs, or, of a regression, a column per target."""
     for model in [] if priors is None else priors.templates[:1]:
-        _check_columns(head, num_outputs, _output_shape(model, built_on)[1])
+        for member, own, head in zip(said.shapes, prior_shapes(said, model, built_on), heads, strict=True):
+            if member is not None and own is not None:
+                _check_columns(head, member, own)
 
 
-def _check_columns(head: Head | None, member: int | None, prior: int | None) -> None:
+def prior_shapes(said: Structure, model: keras.Model, built_on: Any) -> list[Any]:
+    """Returns the shape of a prior for each output, without the batch; None for those that it has none for."""
+    own = structure.of(model, None if built_on is None else zeros(built_on), "a prior")
+    return said.split(own.pack(own.shapes), "a prior", missing=True)
+
+
+def _check_columns(head: Head | None, member: Any, prior: Any) -> None:
+    positions = zip(prior[:-1], member[:-1], strict=False)
+    if len(prior) != len(member) or any(None not in pair and pair[0] != pair[1] for pair in positions):
+        raise ValueError(_other_shape(member, prior))
     if head is not None and head.blocks[0] > 1:
-        head.check_prior(member, prior)
-    elif prior != member:
+        head.check_prior(member[-1], prior[-1])
+    elif prior[-1] != member[-1]:
         raise ValueError(_other_shape(member, prior))
 
 
-def cached_prior(priors: Members | None, x: Any, length: int, num_outputs: int) -> Array | None:
-    """Returns priors' outputs `[batch, members, outputs]` on arrays in memory, or None if too large to keep."""
-    if priors is None or length * priors.num_members * num_outputs * 4 > _PRIOR_CACHE_BYTES:
+def cached_prior(priors: Members | None, x: Any, length: int, numbers: int | None) -> Any:
+    """Returns priors' outputs, each `[batch, members, ...]`, on arrays in memory, or None if too large to keep.
+
+    Args:
+        priors: the priors.
+        x: inputs, arrays `[length, ...]`.
+        length: of the arrays.
+        numbers: how many a prior says of an example, in all of its outputs; None if that is not known.
+    """
+    if priors is None or numbers is None or length * priors.num_members * numbers * 4 > _PRIOR_CACHE_BYTES:
         return None
     compiled, kept = priors.compiled(), None
     step = max(1, min(length, 2**22 // (priors.num_members * 64), _PASS_BYTES // example_bytes(priors, x)))
     for start in range(0, length, step):
         rows = slice(start, start + step)
         inputs = tf.nest.map_structure(lambda v, rows=rows: tf.convert_to_tensor(v[rows]), x)
-        part = np.transpose(compiled(inputs), [1, 0, 2])
-        kept = np.empty((length, *part.shape[1:]), part.dtype) if kept is None else kept
-        kept[rows] = part
+        said = _one(compiled(inputs))
+        part = tf.nest.map_structure(lambda one: np.swapaxes(one, 0, 1), said)
+        if kept is None:
+            kept = tf.nest.map_structure(lambda one: np.empty((length, *one.shape[1:]), one.dtype), part)
+        for whole, piece in zip(tf.nest.flatten(kept), tf.nest.flatten(part), strict=True):
+            whole[rows] = piece
     return kept
 
 
@@ -280,30 +328,24 @@ def tensor_specs(specs: Any) -> Any:
     return [tensor_specs(part) for part in specs]
 
 
-def num_outputs(members: Members, priors: Members | None, built_on: Any) -> int:
-    """Returns the size of a member's output, after checks that it is `[batch, outputs]` and a prior's the same."""
-    member, *others = [_output_shape(model, built_on) for model in members.templates]
-    if len(member) != 2:
-        raise ValueError(f"Expected members with outputs [batch, outputs]. Received: shape {member}")
-    if any(other != member for other in others):
-        raise ValueError(f"Expected members with outputs of one shape. Received: {sorted({member, *others})}")
-    for prior in [] if priors is None else [_output_shape(model, built_on) for model in priors.templates]:
-        # A regression's prior may have one column per target, fewer than a member: the loss will say.
-        if prior != member and (len(prior) != 2 or not prior[1] or not member[1] or member[1] % prior[1]):
-            raise ValueError(_other_shape(member[-1], prior[-1] if prior else None))
-    if member[1] is None:
-        raise ValueError(f"Expected members with a known number of outputs. Received: shape {member}")
-    return member[1]
+def output_structure(members: Members, priors: Members | None, built_on: Any) -> Structure:
+    """Returns the structure of members' outputs, after checks that all have the same, and priors one that fits."""
+    sample = None if built_on is None else zeros(built_on)
+    said, *others = [structure.of(model, sample, "members") for model in members.templates]
+    for other in others:
+        if (other.form, other.shapes) != (said.form, said.shapes):
+            shapes = sorted({str([(None, *(s or ())) for s in one.shapes]) for one in (said, other)})
+            raise ValueError(f"Expected members with outputs of one shape. Received: {', '.join(shapes)}")
+    for model in [] if priors is None else priors.templates:
+        for member, own in zip(said.shapes, prior_shapes(said, model, built_on), strict=True):
+            # A regression's prior may have one column per target, fewer than a member: the loss will say.
+            if own is not None and member and (len(own) != len(member) or not own[-1] or (member[-1] or 0) % own[-1]):
+                raise ValueError(_other_shape(member, own))
+    return said
 
 
-def _other_shape(member: int | None, prior: int | None) -> str:
-    return f"Expected a prior with the member's output shape {(None, member)}. Received: {(None, prior)}"
-
-
-def _output_shape(template: keras.Model, built_on: Any) -> tuple[int | None, ...]:
-    if built_on is None:
-        return tuple(template.output_shape) if hasattr(template, "output_shape") else ()
-    return tuple(keras.ops.shape(template(zeros(built_on))))
+def _other_shape(member: Any, prior: Any) -> str:
+    return f"Expected a prior with the member's output shape {(None, *member)}. Received: {(None, *prior)}"
 
 
 def _map_built_on(function: Callable[[list[int], str], Any], built_on: Any) -> Any:
