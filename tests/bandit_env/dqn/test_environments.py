@@ -41,7 +41,7 @@ def test_deep_sea(stochastic):
     mapping = np.full([len(SEEDS), size * size], -1)
     mapping[:, sea.places] = world.mapping
     mapping = mapping.reshape(-1, size, size)
-    for episode in range(12):
+    for episode in range(4):
         state = sea.start(world, tf.zeros([3], tf.int64))
         bad = np.zeros(3, bool)
         for row in range(size):
