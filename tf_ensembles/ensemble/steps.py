@@ -123,13 +123,37 @@ class Steps(Settings):
         self._make_update().follow(cast(Any, self).trainable_variables)
         return losses.finite_mean(self._update_members(data.split(x), y, sample_weight)[1])
 
-    def _update_members(self, parts: data.Inputs, y: Any, sample_weight: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def minimize_in_graph(self, x: Any, loss: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """One step of all members on losses that you compute; returns the mean of them with penalties, `[]`.
+
+        For targets that are each member's own, as in Q-learning. As `train_in_graph`, it is called within a
+        `tf.function` of yours. Neither the compiled loss nor the bootstrap is used.
+
+        Args:
+            x: a batch of inputs.
+            loss: from outputs `[batch, members, outputs]` to losses `[members]`.
+        """
+        with tf.init_scope():  # Marks are read, not traced.
+            self._remember_marks()
+        self._make_update().follow(cast(Any, self).trainable_variables)
+        return losses.finite_mean(self._update_members(data.split(x), None, None, loss)[1])
+
+    def _update_members(
+        self,
+        parts: data.Inputs,
+        y: Any,
+        sample_weight: Any,
+        own_loss: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Makes the step; returns members' outputs before it, and their losses `[members]`, penalties included."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 parts = self._seen(parts, training=True)
                 result, penalty = self._forward(parts, training=True)
-                mine = self._batch_losses(parts, y, result, sample_weight, training=True)
+                if own_loss is None:
+                    mine = self._batch_losses(parts, y, result, sample_weight, training=True)
+                else:
+                    mine = own_loss(tf.transpose(result, [1, 0, 2]))
                 # This replica's share of what all members minimize.
                 total = tf.reduce_sum(mine) + tf.reduce_sum(penalty) / replicas.count()
                 total = self.optimizer.scale_loss(total)

@@ -1,4 +1,4 @@
-"""The study as runs of a sweep: the choice first, then sizes up to 20, the sensitivity, and larger sizes.
+"""The study as runs of a sweep: the choice first, then what is most telling, larger sizes last.
 
 A run is an agent at a size with all seeds. A killed sweep goes on with the run that it was in.
 """
@@ -55,7 +55,7 @@ def choice_runs(size: Preset) -> list[Any]:
         (P, size.scales, size.choice_size),
         (BP, size.scales, size.choice_size),
     ):
-        limit = min(size.limit(agent, at), 5000)
+        limit = 5000 if agent == EPSILON else 25 * at
         runs += [make_run(agent, at, v, size.num_members, limit, size.choice_seeds, "choice") for v in values]
     return runs
 
@@ -71,21 +71,29 @@ def chosen(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
-    """Returns the reported runs in stages: sizes up to 12, up to 20, the sensitivity, larger sizes."""
+    """Returns the reported runs in stages, the most telling first; epsilon-greedy's middle and large sizes last."""
+    sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes}
 
-    def at(low: int, high: int) -> list[Any]:
-        sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes}
+    def at(agent: str, low: int, high: int | None = None) -> list[Any]:
         return [
             make_run(agent, one, values[agent], size.num_members, size.limit(agent, one), size.seeds, "report")
-            for one in range(low, high)
-            for agent in (P, BP, EPSILON, N)
-            if one in sizes[agent]
+            for one in sizes[agent]
+            if low <= one <= (high or low)
         ]
 
-    where, limit = size.sensitivity_size, size.limit(P, size.sensitivity_size)
+    where, limit = size.sensitivity_size, size.limit(P, size.sensitivity_size) // 2
     scales = [make_run(P, where, v, size.num_members, limit, size.seeds, "scale") for v in size.sensitivity_scales]
     members = [make_run(P, where, values[P], m, limit, size.seeds, "members") for m in size.sensitivity_members]
-    return [at(0, 13), at(13, 21), scales + members, at(21, 1000)]
+    return [
+        at(P, 20) + at(EPSILON, 20),
+        at(P, 0, 15) + at(N, 15),
+        at(BP, 0, 15) + at(N, 20),
+        at(BP, 20) + at(EPSILON, 0, 10),
+        scales + members,
+        at(N, 0, 12) + at(EPSILON, 11, 19),
+        at(P, 21, 29) + at(BP, 21, 29),
+        at(P, 30, 1000) + at(BP, 30, 1000),
+    ]
 
 
 def execute(size: Preset, out: pathlib.Path, num_workers: int | None) -> bool:
