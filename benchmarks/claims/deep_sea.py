@@ -85,6 +85,27 @@ class Growth:
 
 
 @dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """How many doublings an agent's learning time is above 2^N, at some sizes."""
+
+    agent: str
+    sizes: tuple[int, ...]
+
+    def __call__(self, tables: Tables) -> list[Effect]:
+        """Returns an effect per size."""
+        table = _times(tables, "report")
+        return [
+            Effect(
+                f"size {size}: {self.agent} over 2^{size}, doublings of learning time",
+                stats.mean_interval(_logs(table, agent=self.agent, size=size) - float(size)),
+                HIGHER,
+                "share",
+            )
+            for size in self.sizes
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
 class Slower:
     """How many doublings one agent's learning time is above another's, at some sizes, paired by seed."""
 
@@ -134,6 +155,15 @@ CLAIMS: tuple[Claim, ...] = (
         "Epsilon-greedy's learning time grows like 2^N.",
         Growth(EPSILON, Region(0.75, 1.5)),
         "the 90% interval of the doublings per unit of size lies within 0.75 and 1.5",
+        directional=False,
+    ),
+    Claim(
+        "DS-dithering",
+        "DS",
+        OSBAND_2019,
+        "Epsilon-greedy needs at least 2^N episodes (worded after sizes up to 7 were seen, before larger ones).",
+        AtLeast(EPSILON, (8, 10)),
+        "the 95% intervals of the doublings over 2^N at sizes 8 and 10 lie above 0",
         directional=False,
     ),
     *(

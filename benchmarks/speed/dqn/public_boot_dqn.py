@@ -35,9 +35,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=20)
     args = parser.parse_args()
     environment = deep_sea.DeepSea(args.size, mapping_seed=42)
-    agent = boot_dqn.default_agent(
-        environment.observation_spec(), environment.action_spec(), num_ensemble=args.members
-    )
+    agent = boot_dqn.default_agent(environment.observation_spec(), environment.action_spec(), num_ensemble=args.members)
     run(agent, environment, 150)  # fills the buffer to its least, and compiles
     clock, processor = time.perf_counter(), time.process_time()
     run(agent, environment, args.steps)

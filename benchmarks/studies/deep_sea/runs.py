@@ -87,9 +87,10 @@ def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
     return [
         at(P, 20) + at(EPSILON, 20),
         at(P, 0, 15) + at(N, 15),
-        at(BP, 0, 15) + at(N, 20),
-        at(BP, 20) + at(EPSILON, 0, 10),
-        scales + members,
+        scales,
+        at(N, 20) + at(BP, 0, 15),
+        members + at(EPSILON, 0, 10),
+        at(BP, 20),
         at(N, 0, 12) + at(EPSILON, 11, 19),
         at(P, 21, 29) + at(BP, 21, 29),
         at(P, 30, 1000) + at(BP, 30, 1000),
@@ -112,11 +113,22 @@ def execute(size: Preset, out: pathlib.Path, num_workers: int | None) -> bool:
 
 
 def read(out: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns a row for each seed of each finished run of a folder."""
+    """Returns a row for each seed of each finished run of a folder; of runs with several limits, the largest."""
     from trainers.sweeps import store
 
-    rows = []
+    names = ("stage", "agent", "size", "value", "members")
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in store.read_results(out):
-        about = {name: run[name] for name in ("stage", "agent", "size", "value", "members", "limit")}
-        rows += [{**about, "seed": seed, "episodes": run[f"episodes_{seed}"]} for seed in run["seeds"]]
-    return sorted(rows, key=lambda row: [*map(row.get, ("stage",)), preset.AGENTS.index(row["agent"]), row["size"]])
+        key = tuple(run[name] for name in names)
+        if key not in latest or latest[key]["limit"] < run["limit"]:
+            latest[key] = run
+    order = sorted(latest, key=lambda key: (key[0], preset.AGENTS.index(key[1]), *key[2:]))
+    return [
+        {
+            **{name: latest[key][name] for name in (*names, "limit")},
+            "seed": seed,
+            "episodes": latest[key][f"episodes_{seed}"],
+        }
+        for key in order
+        for seed in latest[key]["seeds"]
+    ]
