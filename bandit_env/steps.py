@@ -33,6 +33,11 @@ def uniform(seed: int | Tensor, step: Tensor, rows: Tensor, num_streams: int) ->
     return tf.transpose(drawn[0])
 
 
+def uniforms_of(seed: int | Tensor, ids: Tensor, num_streams: int) -> Tensor:
+    """Returns float32 draws of U[0, 1), `[streams, ids]`: each row's own, where rows are not at the same step."""
+    return tf.transpose(draws.uniform(seed, ids, tf.zeros([1], tf.int64), num_streams)[:, 0])
+
+
 def normal(seed: int | Tensor, step: Tensor, rows: Tensor, num_streams: int) -> Tensor:
     """Returns float32 draws of N(0, 1), `[streams, rows]`, for one step."""
     return draws.to_normal(uniform(seed, step, rows, num_streams))
@@ -64,3 +69,8 @@ def member_normals(seed: int | Tensor, ids: Tensor, num_members: int) -> Tensor:
     """Returns N(0, 1) draws fixed for each (id, member), `[members, rows]`: they do not depend on when data arrive."""
     drawn = draws.uniform(seed, ids, tf.range(num_members, dtype=tf.int64))[..., 0]
     return draws.to_normal(tf.transpose(drawn))
+
+
+def put(kept: Tensor, place: Tensor, new: Tensor) -> Tensor:
+    """Returns what is kept, `[places, ...]`, with something new in one place."""
+    return tf.tensor_scatter_nd_update(kept, [[place]], [new])

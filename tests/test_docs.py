@@ -63,6 +63,9 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
         # On each of five seeds, with margins of about half of what was measured.
         assert (n > 3.0 * p).all()
         assert (p > 1.2 * bp).all()
+    if path.stem == "deep_sea":
+        found = [int(np.sum(run.result().of(0).mark == 0)) for run in namespace["runs"].values()]
+        assert found[0] < 5 < found[1]
 
 
 def run_blocks(path, changes=None):

@@ -93,6 +93,13 @@ class Purpose(enum.Enum):
     NEURAL_EXPLORE = "whether and where epsilon-greedy explores", 21 * _FAR
     NEURAL_BATCH = "the decisions that an update reads", 22 * _FAR
     NEURAL_DROPOUT = "the units that dropout leaves out", 23 * _FAR
+    # Bootstrapped DQN.
+    DQN_MAPPING = "which action goes right in each cell of deep sea", 24 * _FAR
+    DQN_START = "where an episode starts", 25 * _FAR
+    DQN_NOISE = "the wind and the noise of rewards of an environment", 26 * _FAR
+    DQN_MEMBER = "the member that acts in an episode", 27 * _FAR
+    DQN_EXPLORE = "whether and where a DQN explores by chance", 28 * _FAR
+    DQN_BATCH = "the transitions that an update of a DQN reads", 29 * _FAR
     # Regression: draws of targets.
     VALUE_DRAW = "the members and the noise of draws row by row", 8 * _FAR
     JOINT_NOISE = "the noise of draws across a batch", 9 * _FAR

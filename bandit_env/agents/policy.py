@@ -240,10 +240,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         values = self.arm_values(time_step.observation).mean
         mask = self._split(time_step.observation)[1]
         greedy = tf.argmax(choice_lib.allowed(values, mask), axis=-1, output_type=self.action_spec.dtype)
-        return step._replace(action=_Drawn(step.action, greedy))
+        return step._replace(action=Drawn(step.action, greedy))
 
 
-class _Drawn(tfp.distributions.Deterministic):
+class Drawn(tfp.distributions.Deterministic):
     """A drawn action as a distribution, whose mode is the action that is best by the mean: for `GreedyPolicy`.
 
     PolicySaver leaves it out of what it saves, because it has no type spec. Saved as part of a policy, it would need
@@ -258,11 +258,11 @@ class _Drawn(tfp.distributions.Deterministic):
         return self._greedy
 
 
-def _no_type_spec(self: _Drawn) -> Any:
+def _no_type_spec(self: Drawn) -> Any:
     raise AttributeError("Expected use outside of saved models. Received: a request for a type spec")
 
 
-_Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
+Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
 
 
 def add_replicas(saver: Any, policy: ThompsonPolicy) -> None:

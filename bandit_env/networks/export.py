@@ -65,9 +65,9 @@ def make_ensemble(
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if binary else keras.losses.MeanSquaredError()
     ensemble.compile(keras.optimizers.Adam(learner.learning_rate), loss, jit_compile=False)
     ensemble(np.zeros([2, features], np.float32))
-    _assign(ensemble.members, kernels)
+    assign(ensemble.members, kernels)
     if prior is not None:
-        _assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
+        assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
     return ensemble
 
 
@@ -93,6 +93,7 @@ def dense_weights(kernels: Sequence[Array]) -> list[Array]:
     return list(itertools.chain(*((np.swapaxes(row[..., :-1], 1, 2), row[..., -1]) for row in rows)))
 
 
-def _assign(stack: Any, kernels: Sequence[Array]) -> None:
+def assign(stack: Any, kernels: Sequence[Array]) -> None:
+    """Gives members or priors of an ensemble of dense layers the weights of kernels `[M, out, in]`."""
     for variable, value in zip(stack.variables, dense_weights(kernels), strict=True):
         variable.assign(value)

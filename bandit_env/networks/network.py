@@ -2,7 +2,8 @@
 
 As in `trainers.mlp.graph`, arrays are transposed, every hidden layer has one more unit that is always 1, and a kernel's
 last column is its bias. Shapes: kernels `[J, M, out, in]` for each layer, x `[J, batch, in]` with a last column of
-ones, H outputs ("heads").
+ones, H outputs ("heads"). None in place of x stands for each input being 1 by itself, in turn: one-hot rows, for which
+the first layer is its kernel.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ def values_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None
     return tf.linalg.matrix_transpose(tf.matmul(kernels[-1], hidden_of(kernels, x, masks)))
 
 
-def layers_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None) -> list[Tensor]:
+def layers_of(kernels: Kernels, x: Tensor | None, masks: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Returns the hidden layers of all members at x `[J, rows, in]`, each `[J * M, units + 1, rows]`."""
     problems, members = kernels[0].shape[:2]
-    rows = tf.linalg.matrix_transpose(x)
+    rows = None if x is None else tf.linalg.matrix_transpose(x)
     below: list[Tensor] = []
     for place, kernel in enumerate(kernels[:-1]):
-        if place == 0:  # One product for all members of a problem.
+        if place == 0 and rows is None:
+            product = tf.reshape(kernel[..., :-1] + kernel[..., -1:], [-1, kernel.shape[2], kernel.shape[3] - 1])
+        elif place == 0 and rows is not None:  # One product for all members of a problem.
             flat = tf.matmul(tf.reshape(kernel, [problems, members * kernel.shape[2], kernel.shape[3]]), rows)
             product = tf.reshape(flat, [problems * members, kernel.shape[2], rows.shape[2]])
         else:
@@ -69,13 +72,16 @@ def layers_of(kernels: Kernels, x: Tensor, masks: Sequence[Tensor] | None = None
     return below
 
 
-def outputs_of(kernels: Kernels, x: Tensor) -> Tensor:
+def outputs_of(kernels: Kernels, x: Tensor | None) -> Tensor:
     """Returns the outputs of all members at x `[J, rows, in]`, `[J, M, H, rows]`."""
+    return last_of(kernels, layers_of(kernels, x))
+
+
+def last_of(kernels: Kernels, below: list[Tensor]) -> Tensor:
+    """Returns the outputs of all members, `[J, M, H, rows]`, from their hidden layers."""
     problems, members, heads = kernels[-1].shape[:3]
-    product = tf.matmul(
-        tf.reshape(kernels[-1], [problems * members, *kernels[-1].shape[2:]]), layers_of(kernels, x)[-1]
-    )
-    return tf.reshape(product, [problems, members, heads, x.shape[1]])
+    product = tf.matmul(tf.reshape(kernels[-1], [problems * members, *kernels[-1].shape[2:]]), below[-1])
+    return tf.reshape(product, [problems, members, heads, product.shape[2]])
 
 
 def gradients_of(
@@ -100,16 +106,35 @@ def gradients_of(
       binary: cross-entropy of a logit, or else the squared error.
       masks: of dropout, for each hidden layer.
     """
-    problems, members, heads = kernels[-1].shape[:3]
-    batch = x.shape[1]
+    heads, batch = kernels[-1].shape[2], x.shape[1]
     below = layers_of(kernels, x, masks)
-    last = tf.reshape(kernels[-1], [problems * members, heads, -1])
-    outputs = tf.reshape(tf.matmul(last, below[-1]), [problems, members, heads, batch])
+    outputs = last_of(kernels, below)
     chosen = tf.one_hot(head, heads, axis=1)[:, tf.newaxis]  # [J, 1, H, batch]
     value = tf.reduce_sum(outputs * chosen, axis=2) + offset
     error = tf.sigmoid(value) - target[:, tf.newaxis] if binary else 2.0 * (value - target[:, tf.newaxis])
     own = (error * weight / float(batch))[:, :, tf.newaxis] * chosen
-    gradient = tf.reshape(own, [problems * members, heads, batch])
+    return backward(kernels, x, below, own, masks)
+
+
+def backward(
+    kernels: Kernels,
+    x: Tensor | None,
+    below: list[Tensor],
+    gradient: Tensor,
+    masks: Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """Returns the gradients by the kernels, `[J, M, out, in]`, from those by the outputs, `[J, M, H, rows]`.
+
+    Args:
+      kernels: of all members.
+      x: `[J, rows, in]`, or None.
+      below: the hidden layers at x, from `layers_of`.
+      gradient: of the loss by the outputs.
+      masks: of dropout, for each hidden layer.
+    """
+    problems, members, heads, batch = gradient.shape
+    last = tf.reshape(kernels[-1], [problems * members, heads, -1])
+    gradient = tf.reshape(gradient, [problems * members, heads, batch])
     found = [tf.matmul(gradient, below[-1], transpose_b=True)]
     above = last
     for place in range(len(kernels) - 2, -1, -1):
@@ -118,7 +143,9 @@ def gradients_of(
         if masks is not None:
             back *= masks[place]
         gradient = tf.where(below[place] > 0, back, 0.0)
-        if place == 0:
+        if place == 0 and x is None:
+            found.append(tf.concat([gradient, tf.reduce_sum(gradient, axis=2, keepdims=True)], axis=2))
+        elif place == 0:
             wide = tf.reshape(gradient, [problems, members * gradient.shape[1], batch])
             found.append(tf.matmul(wide, x))
         else:
@@ -148,15 +175,16 @@ def adam(
     return after, (first, second)
 
 
-def normalized(kernels: tuple[Array, ...], x: Array, scale: Array) -> tuple[Array, ...]:
+def normalized(kernels: tuple[Array, ...], x: Array | None, scale: Array) -> tuple[Array, ...]:
     """Returns priors whose outputs at x have mean 0 and standard deviation `scale`, each member's and output's own.
 
     Args:
       kernels: of random networks, `[J, M, out, in]`.
-      x: examples, `[J, rows, in]`.
+      x: examples, `[J, rows, in]`, or None.
       scale: a standard deviation in units of the output for each problem, `[J]`.
     """
-    outputs = outputs_of(tuple(tf.constant(kernel) for kernel in kernels), tf.constant(x)).numpy()
+    examples = None if x is None else tf.constant(x)
+    outputs = outputs_of(tuple(tf.constant(kernel) for kernel in kernels), examples).numpy()
     mean, std = outputs.mean(-1), outputs.std(-1)
     if not (std > 1e-6 * np.maximum(np.abs(mean), 1e-30)).all():
         raise ValueError(f"Expected priors that vary over the examples. Received: a deviation of {std.min()}")

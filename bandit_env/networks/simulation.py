@@ -111,7 +111,7 @@ def make_graph(plan: Plan, block: int) -> Any:
 
         def body(i: Tensor, state: State, kept: Any) -> tuple[Any, ...]:
             state, happened = take_step(plan, state, setting, first + tf.cast(i, tf.int64))
-            return i + 1, state, tuple(_put(part, i, new) for part, new in zip(kept, happened, strict=True))
+            return i + 1, state, tuple(steps.put(part, i, new) for part, new in zip(kept, happened, strict=True))
 
         return tf.while_loop(lambda i, *_: i < count, body, (tf.constant(0), state, kept))[1:]
 
@@ -176,7 +176,7 @@ def _remember(
         outputs = network.outputs_of(setting.prior, taken[:, tf.newaxis])[..., 0]  # [J, M, H]
         prior = tf.reduce_sum(outputs * tf.one_hot(head, plan.heads)[:, tf.newaxis], axis=2)
     new = Ring(taken, head, reward, prior, step)
-    ring = Ring(*(_put(part, place, value) for part, value in zip(ring, new, strict=True)))
+    ring = Ring(*(steps.put(part, place, value) for part, value in zip(ring, new, strict=True)))
     line = state.line
     if line != ():
         features = _features(plan, state, taken[:, tf.newaxis])[:, 0]
@@ -285,7 +285,3 @@ def _masks(kernels: Kernels, setting: Setting, step: Tensor, rows: int) -> list[
         stays = tf.cast(own >= rate, tf.float32) / (1.0 - rate)
         masks.append(tf.concat([stays, tf.ones([problems, 1, rows])], axis=1))
     return masks
-
-
-def _put(kept: Tensor, place: Tensor, new: Tensor) -> Tensor:
-    return tf.tensor_scatter_nd_update(kept, [[place]], [new])

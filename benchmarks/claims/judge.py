@@ -220,3 +220,13 @@ def tally(results: Iterable[Result]) -> dict[str, int]:
     """Returns how often each verdict was reached."""
     found = [result.verdict for result in results]
     return {verdict: found.count(verdict) for verdict in VERDICTS}
+
+
+def tell(results: Iterable[Result]) -> None:
+    """Prints verdicts and effects."""
+    for result in results:
+        print(f"{result.claim.id}: {result.verdict}{f' ({result.reason})' if result.reason else ''}")
+        for effect in result.effects:
+            print(f"    {effect.label}: {format_effect(effect)}")
+        if result.changed and not math.isnan(result.p_adjusted):
+            print(f"    as one family of tests: {result.adjusted}")

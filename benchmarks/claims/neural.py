@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -162,12 +161,7 @@ def main() -> None:
     """Prints verdicts and effects."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "results")
-    for result in evaluate(parser.parse_args().results):
-        print(f"{result.claim.id}: {result.verdict}{f' ({result.reason})' if result.reason else ''}")
-        for effect in result.effects:
-            print(f"    {effect.label}: {judge.format_effect(effect)}")
-        if result.changed and not math.isnan(result.p_adjusted):
-            print(f"    as one family of tests: {result.adjusted}")
+    judge.tell(evaluate(parser.parse_args().results))
 
 
 if __name__ == "__main__":

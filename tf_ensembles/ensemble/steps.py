@@ -127,14 +127,38 @@ class Steps(Settings):
         self._make_update().follow(cast(Any, self).trainable_variables)
         return finite_mean(self._update_members(data.split(x), y, sample_weight)[1])
 
-    def _update_members(self, parts: data.Inputs, y: Any, sample_weight: Any) -> tuple[Any, tf.Tensor, list[tf.Tensor]]:
+    def minimize_in_graph(self, x: Any, loss: Callable[[Any], tf.Tensor]) -> tf.Tensor:
+        """One step of all members on losses that you compute; returns the mean of them with penalties, `[]`.
+
+        For targets that are each member's own, as in Q-learning. As `train_in_graph`, it is called within a
+        `tf.function` of yours. Neither the compiled loss nor the bootstrap is used.
+
+        Args:
+            x: a batch of inputs.
+            loss: from outputs `[batch, members, outputs]`, or the structure of them, to losses `[members]`.
+        """
+        with tf.init_scope():  # Marks are read, not traced.
+            self._remember_marks()
+        self._make_update().follow(cast(Any, self).trainable_variables)
+        return finite_mean(self._update_members(data.split(x), None, None, loss)[1])
+
+    def _update_members(
+        self,
+        parts: data.Inputs,
+        y: Any,
+        sample_weight: Any,
+        own_loss: Callable[[Any], tf.Tensor] | None = None,
+    ) -> tuple[Any, tf.Tensor, list[tf.Tensor]]:
         """Makes the step; returns members' outputs before it, their losses `[members]`, penalties included, and those
         of each output."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
                 parts = self._seen(parts, training=True)
                 said, penalty = self._forward(parts, training=True)
-                mine, by_output = self._batch_losses(parts, y, said, sample_weight, training=True)
+                if own_loss is None:
+                    mine, by_output = self._batch_losses(parts, y, said, sample_weight, training=True)
+                else:
+                    mine, by_output = own_loss(self._packed(said)), []
                 # This replica's share of what all members minimize.
                 total = tf.reduce_sum(mine) + tf.reduce_sum(penalty) / replicas.count()
                 total = self.optimizer.scale_loss(total)

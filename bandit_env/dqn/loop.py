@@ -1,0 +1,281 @@
+"""The steps of the compiled loop of Bootstrapped DQN: act, store, sample, update all members.
+
+Where an environment has finitely many cells and shows them as one-hot observations, networks are evaluated at all cells
+at once: the first layer is then its kernel, without a product; one forward pass serves the choice of an action, the
+values of a minibatch and its double-Q targets, and the target network is a table. Else they are evaluated at the rows
+of a minibatch. Both compute the same formulas.
+
+Shapes: S seeds, M members, A actions, C places of the ring buffer, B rows of a minibatch, R cells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bandit_env import steps, thompson
+from bandit_env.dqn.environments import Environment, Outcome, World
+from bandit_env.networks import network
+from bandit_env.networks.network import Kernels
+from tf_ensembles.linear.inputs import Tensor
+
+
+class Plan(NamedTuple):
+    """What a graph is compiled for, beside shapes."""
+
+    environment: Environment
+    bootstrap: Any  # the class and the arguments of a distribution, or None
+    prior: bool
+    batch: int
+    every: int  # transitions per update
+    period: int  # updates per copy to the target network
+    cells: bool  # whether networks are evaluated at all cells
+
+
+class Setting(NamedTuple):
+    """What each step reads."""
+
+    world: World
+    prior: Kernels  # [S, M, out, in]; () where there are none
+    table: Tensor  # what priors say about each cell, [S, M, A, R]; [0] where cells are not counted
+    epsilon: Tensor
+    discount: Tensor
+    rate: Tensor
+    least: Tensor  # transitions before the first update
+    seed: Tensor
+    member_key: Tensor
+    explore_key: Tensor
+    batch_key: Tensor
+
+
+class Ring(NamedTuple):
+    """The transitions that updates read."""
+
+    here: Tensor  # cells [C, S] int32, or features with a constant [C, S, in]
+    after: Tensor
+    action: Tensor  # [C, S] int32
+    reward: Tensor  # [C, S]
+    go: Tensor  # 0 where the episode ended, else 1, [C, S]
+
+
+class State(NamedTuple):
+    """What a step changes."""
+
+    count: Tensor  # transitions of each seed so far, int64
+    updates: Tensor  # int32
+    episode: Tensor  # [S] int64
+    place: Any  # the environment's state
+    kernels: Kernels  # [S, M, out, in]
+    moments: tuple[Kernels, Kernels]  # Adam's
+    target: Any  # a table [S, M, A, R], or kernels
+    ring: Ring
+
+
+class Happened(NamedTuple):
+    """What a step tells, each `[S]`."""
+
+    action: Tensor
+    reward: Tensor
+    done: Tensor
+    mark: Tensor
+    cell: Tensor  # where it was
+
+
+def initial_state(plan: Plan, setting: Setting, kernels: Any, capacity: int) -> State:
+    """Returns the state before the first step, with start values of the members' kernels."""
+    kernels = tuple(tf.constant(kernel) for kernel in kernels)
+    seeds = kernels[0].shape[0]
+    zeros = tuple(tf.zeros_like(kernel) for kernel in kernels)
+    episode = tf.zeros([seeds], tf.int64)
+    width = [] if plan.cells else [kernels[0].shape[3]]
+    rows = tf.zeros([capacity, seeds, *width], tf.int32 if plan.cells else tf.float32)
+    number = tf.zeros([capacity, seeds])
+    return State(
+        tf.constant(0, tf.int64),
+        tf.constant(0),
+        episode,
+        plan.environment.start(setting.world, episode),
+        kernels,
+        (zeros, zeros),
+        network.outputs_of(kernels, None) if plan.cells else kernels,
+        Ring(rows, rows, tf.zeros([capacity, seeds], tf.int32), number, number),
+    )
+
+
+def make_graph(plan: Plan, block: int) -> Any:
+    """Returns a function that makes `number <= block` steps; it returns the state, and `Happened` with steps first."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def advance(state: State, setting: Setting, number: Tensor) -> tuple[State, Happened]:
+        seeds = setting.world.rows.shape[0]
+        floats, whole = tf.zeros([block, seeds]), tf.zeros([block, seeds], tf.int32)
+        kept = Happened(whole, floats, tf.zeros([block, seeds], tf.bool), floats, whole)
+
+        def body(i: Tensor, state: State, kept: Happened) -> tuple[Any, ...]:
+            state, happened = take_step(plan, state, setting)
+            return i + 1, state, Happened(*(steps.put(part, i, new) for part, new in zip(kept, happened, strict=True)))
+
+        return tf.while_loop(lambda i, *_: i < number, body, (tf.constant(0), state, kept))[1:]
+
+    return advance
+
+
+def take_step(plan: Plan, state: State, setting: Setting) -> tuple[State, Happened]:
+    """Returns the state after a transition and, where one is due, an update."""
+    environment = plan.environment
+    cell = environment.cell(state.place)
+    below = network.layers_of(state.kernels, None) if plan.cells else []
+    table = network.last_of(state.kernels, below) if plan.cells else None
+    action = choose(plan, state, setting, cell, table)
+    count = tf.fill(tf.shape(cell), state.count)
+    outcome = environment.step(setting.world, state.place, action, count)
+    state = _remember(plan, state, setting, action, outcome, cell)
+    due = state.count >= setting.least
+    if plan.every > 1:
+        due &= tf.equal(state.count % plan.every, 0)
+
+    def learned() -> tuple[Any, ...]:
+        return _learn(plan, state, setting, below, table)
+
+    def same() -> tuple[Any, ...]:
+        return state.kernels, state.moments, state.target
+
+    kernels, moments, target = tf.cond(due, learned, same)
+    updates = state.updates + tf.cast(due, tf.int32)
+    state = state._replace(kernels=kernels, moments=moments, target=target, updates=updates)
+    return state, Happened(action, outcome.reward, outcome.done, outcome.mark, cell)
+
+
+def pick_member(key: Tensor, episode: Tensor, rows: Tensor, members: int) -> Tensor:
+    """Returns the member that acts in each row's episode, `[rows]`: a pure function of the numbers of both."""
+    return thompson.pick_members(steps.uniforms_of(key, steps.make_ids(episode, rows), 1)[0], members)
+
+
+def explored(action: Tensor, num_actions: int, key: Tensor, ids: Tensor, epsilon: Tensor) -> Tensor:
+    """Returns the actions, some of them drawn by chance instead; `ids` are those of the transitions."""
+    chance = steps.uniforms_of(key, ids, 2)
+    return tf.where(chance[0] < epsilon, thompson.pick_members(chance[1], num_actions), action)
+
+
+def choose(plan: Plan, state: State, setting: Setting, cell: Tensor, table: Tensor | None) -> Tensor:
+    """Returns the action that the episode's member likes best, or one by chance, `[S]`."""
+    rows, members = setting.world.rows, state.kernels[0].shape[1]
+    member = pick_member(setting.member_key, state.episode, rows, members)
+    if plan.cells:
+        values = table + setting.table if plan.prior else table
+        own = tf.gather(values, member, batch_dims=1)
+        value = tf.gather(own, cell[:, tf.newaxis], axis=2, batch_dims=1)[..., 0]
+    else:
+        x = with_constant(plan.environment.observe(state.place))[:, tf.newaxis]
+        value = network.values_of(network.pick(state.kernels, member), x)[:, 0]
+        if plan.prior:
+            value += network.values_of(network.pick(setting.prior, member), x)[:, 0]
+    action = tf.argmax(value, axis=1, output_type=tf.int32)
+    ids = steps.make_ids(state.count, rows)
+    return explored(action, plan.environment.num_actions, setting.explore_key, ids, setting.epsilon)
+
+
+def with_constant(features: Tensor) -> Tensor:
+    """Returns features `[..., in]` with a last column of ones."""
+    return tf.concat([features, tf.ones_like(features[..., :1])], axis=-1)
+
+
+def double_q(online: Tensor, target: Tensor) -> Tensor:
+    """Returns the target network's value of the action that the online network likes best.
+
+    Args:
+      online: values with priors, `[..., A, rows]`.
+      target: values with priors, of the same shape.
+    """
+    best = tf.argmax(online, axis=-2, output_type=tf.int32)
+    return tf.reduce_sum(target * tf.one_hot(best, online.shape[-2], axis=online.shape.rank - 2), axis=-2)
+
+
+def _remember(plan: Plan, state: State, setting: Setting, action: Tensor, outcome: Outcome, cell: Tensor) -> State:
+    environment, ring = plan.environment, state.ring
+    if plan.cells:
+        here, after = cell, environment.cell(outcome.state)
+    else:
+        here = with_constant(environment.observe(state.place))
+        after = with_constant(environment.observe(outcome.state))
+    new = Ring(here, after, action, outcome.reward, 1.0 - tf.cast(outcome.done, tf.float32))
+    at = tf.cast(state.count % ring.action.shape[0], tf.int32)
+    ring = Ring(*(steps.put(part, at, value) for part, value in zip(ring, new, strict=True)))
+    episode = state.episode + tf.cast(outcome.done, tf.int64)
+    first = environment.start(setting.world, episode)
+    place = tf.nest.map_structure(lambda one, other: tf.where(outcome.done, one, other), first, outcome.state)
+    return state._replace(count=state.count + 1, episode=episode, place=place, ring=ring)
+
+
+def draw_places(batch_key: Tensor, updates: Tensor, rows: Tensor, batch: int, filled: Tensor) -> Tensor:
+    """Returns the places of the ring buffer that an update reads, `[S, B]`."""
+    uniform = tf.transpose(steps.uniform(batch_key, tf.cast(updates, tf.int64), rows, batch))
+    return tf.minimum(tf.cast(uniform * tf.cast(filled, tf.float32), tf.int32), filled - 1)
+
+
+def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], table: Tensor | None) -> tuple[Any, ...]:
+    """Returns kernels, moments and target after an update of all members."""
+    ring, rows = state.ring, setting.world.rows
+    capacity, seeds = ring.action.shape
+    filled = tf.cast(tf.minimum(state.count, capacity), tf.int32)
+    place = draw_places(setting.batch_key, state.updates, rows, plan.batch, filled)
+    index = place * seeds + tf.range(seeds)[:, tf.newaxis]
+    batch = Ring(*(tf.gather(tf.reshape(part, [-1, *part.shape[2:]]), index) for part in ring))
+    weight, noise = _bootstrapped(plan, state, setting, place)
+    refresh = tf.equal(state.updates % plan.period, 0)
+    reward = batch.reward[:, tf.newaxis]
+    go = setting.discount * batch.go[:, tf.newaxis]
+    if noise is not None:
+        reward += noise
+    if plan.cells:
+        assert table is not None
+        target = tf.where(refresh, table, state.target)
+        prior = setting.table if plan.prior else 0.0
+        online, num_cells = table + prior, table.shape[3]
+        later = double_q(online, target + prior)  # [S, M, R]
+        # Products with one-hot rows read exactly what a gather would, and are quicker.
+        taken = tf.one_hot(batch.action * num_cells + batch.here, num_cells * online.shape[2])  # [S, B, A * R]
+        flat = tf.reshape(online, [*online.shape[:2], -1])
+        value = tf.matmul(flat, taken, transpose_b=True)
+        goal = reward + go * tf.matmul(later, tf.one_hot(batch.after, num_cells), transpose_b=True)
+        error = 2.0 * weight * (value - goal) / float(plan.batch)
+        x, gradient = None, tf.reshape(tf.matmul(error, taken), online.shape)
+    else:
+        target = tuple(tf.where(refresh, new, old) for new, old in zip(state.kernels, state.target, strict=True))
+        x = batch.here
+        below = network.layers_of(state.kernels, x)
+        online = network.last_of(state.kernels, below)
+        online_after = network.outputs_of(state.kernels, batch.after)
+        target_after = network.outputs_of(target, batch.after)
+        if plan.prior:
+            online += network.outputs_of(setting.prior, x)
+            prior_after = network.outputs_of(setting.prior, batch.after)
+            online_after, target_after = online_after + prior_after, target_after + prior_after
+        taken = tf.one_hot(batch.action, online.shape[2], axis=1)[:, tf.newaxis]  # [S, 1, A, B]
+        value = tf.reduce_sum(online * taken, axis=2)
+        goal = reward + go * double_q(online_after, target_after)
+        error = 2.0 * weight * (value - goal) / float(plan.batch)
+        gradient = error[:, :, tf.newaxis] * taken
+    gradients = network.backward(state.kernels, x, below, gradient)
+    kernels, moments = network.adam(state.kernels, gradients, state.moments, state.updates + 1, setting.rate)
+    return kernels, moments, target
+
+
+def _bootstrapped(plan: Plan, state: State, setting: Setting, place: Tensor) -> tuple[Tensor, Any]:
+    """Returns the weight of each row for each member, `[S, M, B]`, and noise on targets, or None."""
+    seeds, members = state.kernels[0].shape[:2]
+    if plan.bootstrap is None:
+        return tf.ones([1, 1, 1]), None
+    made = plan.bootstrap[0](**dict(plan.bootstrap[1]))
+    capacity = state.ring.action.shape[0]
+    place = tf.cast(place, tf.int64)
+    number = place + capacity * tf.math.floordiv(state.count - 1 - place, tf.constant(capacity, tf.int64))
+    ids = tf.reshape(steps.make_ids(number, setting.world.rows[:, tf.newaxis]), [-1])
+    names = tf.range(members, dtype=tf.int64)
+
+    def by_seed(drawn: Tensor) -> Tensor:
+        return tf.transpose(tf.reshape(drawn, [seeds, plan.batch, members]), [0, 2, 1])
+
+    noise = made.target_noise(setting.seed, ids, names, 1)
+    return by_seed(made.weights(setting.seed, ids, names)), None if noise is None else by_seed(noise)

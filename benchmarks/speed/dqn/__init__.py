@@ -1,0 +1,1 @@
+"""Steps a second of Bootstrapped DQN: the compiled loop, TF-Agents' driver, and bsuite's public agent."""
