@@ -3,8 +3,9 @@
 A graph runs many steps per call: it gathers each replica's own share of a batch from the data in memory, as it is
 stored, and sums the replicas' gradients. Flips, shifts and standardizing are the replicas' work: four cores that share
 128 images of CIFAR10 are sent 0.39 MB of bytes a step, not the 6.3 MB of four whole batches of floats. Batch statistics
-are those of the global batch (synchronized batch norm), so replicas compute what one device would. Members of one shape differ in the values of variables and tensors only: a
-worker process compiles once, whatever their seeds, priors, bootstrap weights, rates and decay.
+are those of the global batch (synchronized batch norm), so replicas compute what one device would. Members of one shape
+differ in the values of variables and tensors only: a worker process compiles once, whatever their seeds, priors,
+bootstrap weights, rates and decay.
 
 One member per graph: ten in one make as many images per second of the processor as one (width 1/16 and batch 128: 3,912
 and 3,910; batch 10: 2,732 and 2,786), so workers side by side, of one thread each, already use all cores.
@@ -23,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,6 +44,8 @@ from trainers.images.data import ImageData
 # Replicas in several processes must agree on the steps per call without talking about it.
 _STEPS_PER_CALL_OF_WORKERS = 16
 _PREDICT_BATCH = 500
+# Keras draws initial weights from Python's generator, which all threads share.
+_BUILDING = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Predictor:
 
     def start(self, seed: int, member: int) -> None:
         """Gives the variables the values that a member starts with."""
-        with members.seeded(seed, member):
+        with _BUILDING, members.seeded(seed, member):
             fresh = self._build()
         for from_variable, to_variable in zip(fresh.variables, self.model.variables, strict=True):
             to_variable.assign(from_variable.value)
@@ -240,7 +244,8 @@ class Engine(Predictor):
         if kind not in self._graphs:
             signature = tf.nest.map_structure(_of_any_length, (data, *plan))
             self._graphs[kind] = tf.function(self._all_steps, input_signature=signature)
-        return self._graphs[kind](data, *plan)
+        with at_home(self.strategy):
+            return self._graphs[kind](data, *plan)
 
     def _all_steps(
         self,
@@ -256,7 +261,7 @@ class Engine(Predictor):
         losses = tf.TensorArray(tf.float32, tf.shape(rows)[0])
         for step in tf.range(tf.shape(rows)[0]):
             batch = tf.ensure_shape(rows[step], [self.shape.batch])
-            own = self.shares(lambda one, batch=batch: _gather(data, batch[one]), self.shape.batch)
+            own = self.shares(functools.partial(_gather, data, batch), self.shape.batch)
             parts = self.strategy.run(self._replica, args=(own, epochs[step], rates[step], seed, scale, decay))
             losses = losses.write(step, self.strategy.reduce("SUM", parts, axis=None))
         return losses.stack()
@@ -313,22 +318,39 @@ class Engine(Predictor):
             )
 
 
-@functools.lru_cache(maxsize=4)
 def get_engine(shape: Shape, strategy: Any) -> Engine:
     """Returns the engine of a shape, compiled already if this process has used it before."""
-    return Engine(shape, strategy, _get_prior(shape.input_shape, shape.num_classes, shape.mean, shape.std, strategy))
+    with _BUILDING:
+        return _engines(strategy)(shape)
 
 
-@functools.lru_cache(maxsize=4)
-def _get_prior(
-    input_shape: tuple[int, int, int], num_classes: int, mean: tuple[float, ...], std: tuple[float, ...], strategy: Any
-) -> Predictor:
-    """Returns the prior's predictor, which engines of all widths and batches share."""
-    return Predictor(lambda: vgg.build_conv_prior(input_shape, num_classes), num_classes, mean, std, strategy)
+@functools.cache
+def _engines(strategy: Any) -> Callable[[Shape], Engine]:
+    """The engines of one strategy: devices that train members side by side do not drive out each other's."""
+
+    @functools.lru_cache(maxsize=4)
+    def make_prior(
+        input_shape: tuple[int, int, int], num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+    ) -> Predictor:
+        """The prior's predictor, which engines of all widths and batches share."""
+        return Predictor(lambda: vgg.build_conv_prior(input_shape, num_classes), num_classes, mean, std, strategy)
+
+    @functools.lru_cache(maxsize=4)
+    def make(shape: Shape) -> Engine:
+        return Engine(shape, strategy, make_prior(shape.input_shape, shape.num_classes, shape.mean, shape.std))
+
+    return make
 
 
-def _gather(data: Tensors, rows: tf.Tensor) -> Tensors:
-    return Tensors(*(tf.gather(part, rows) for part in data))
+def at_home(strategy: Any) -> contextlib.AbstractContextManager[Any]:
+    """Where data and what is not a replica's work belong: on the device itself where there is one, and no TPU."""
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return tf.device(strategy.extended.worker_devices[0])
+    return contextlib.nullcontext()
+
+
+def _gather(data: Tensors, rows: tf.Tensor, share: slice) -> Tensors:
+    return Tensors(*(tf.gather(part, rows[share]) for part in data))
 
 
 def _of_any_length(value: tf.Tensor) -> tf.TensorSpec:
