@@ -71,21 +71,30 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--logical-cpus", type=int)
     parser.add_argument("--kill", type=int, metavar="SEED")
+    parser.add_argument("--parallel", choices=("data", "members"), default="data")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--augment", action="store_true")
     args = parser.parse_args()
     import tensorflow as tf
 
-    from trainers.images import strategies, training
+    from trainers.images import several, strategies, training
 
     if args.logical_cpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
         pieces = [tf.config.LogicalDeviceConfiguration()] * args.logical_cpus
         tf.config.set_logical_device_configuration(cpu, pieces)
+    train, test = make_data(32), make_data(40, seed=1)
+    fields = {"epochs": args.epochs, "dtype": args.dtype, "augment": args.augment}
+    configs = [make_config(member, **fields) for member in range(args.members)]
+    if args.parallel == "members":
+        devices = strategies.make_one_each(args.strategy)
+        failures = several.train_members(configs, (train, test), args.store, devices)
+        print(len(devices), len({one.extended.worker_devices for one in devices}), *failures, flush=True)
+        return
     strategy = strategies.make_strategy(args.strategy)
     print(strategies.describe(strategy, 16), flush=True)
     killer = None if args.kill is None else Killer(args.kill)
-    train, test = make_data(32), make_data(40, seed=1)
-    for member in range(args.members):
-        config = make_config(member, epochs=args.epochs)
+    for config in configs:
         # A checkpoint after every call of the graph: a kill finds something to continue from.
         options = {"strategy": strategy, "checkpoint_seconds": 0.0, "progress": killer}
         training.train(config, train, test, args.store, **options)

@@ -110,7 +110,7 @@ def _word(action: argparse.Action) -> Word:
         takes = "words"
     elif action.metavar == "FOLDER" or action.nargs == 2:
         takes = "folders"
-    elif action.type is options.local_path or str(action.metavar).startswith("FILE"):
+    elif action.type in (options.local_path, options.store_root) or str(action.metavar).startswith("FILE"):
         takes = "files"
     return Word(names, takes, action.nargs in ("+", "*"), words, about)
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from benchmarks.commands import options, quiet
 from tf_ensembles import extras
-from trainers import onednn
+from trainers import onednn, preemption
 
 # What each sub-command is for; the module of its name in this folder implements it.
 COMMANDS = {
@@ -144,6 +144,9 @@ def _run(module: Any, args: argparse.Namespace, name: str) -> int:
         except KeyboardInterrupt:
             print(f"tf-ensembles {name}: stopped", file=sys.stderr)
             return 130
+        except preemption.Preempted as notice:
+            print(f"tf-ensembles {name}: stopped by SIGTERM; {notice}; the same command continues", file=sys.stderr)
+            return 128 + signal.SIGTERM
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tf_ensembles import files
+from trainers import stores
 
 if TYPE_CHECKING:
     from benchmarks.claims import judge
@@ -57,6 +58,14 @@ def local_path(text: str) -> pathlib.Path:
     try:
         return files.local_path(text)
     except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def store_root(text: str) -> pathlib.Path | str:
+    """Returns a folder of this machine, or an address of an object store, for `type=`."""
+    try:
+        return stores.check_root(text)
+    except (ValueError, ImportError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 from benchmarks.commands import options
+from trainers import stores
 
 STORE_VARIABLE, DATA_VARIABLE = "TF_ENSEMBLES_STORE", "TF_ENSEMBLES_DATA"
 DEFAULT_STORE = pathlib.Path("results/cifar10/members")
@@ -20,10 +21,11 @@ def add_store(parser: Any) -> None:
     """Adds `--store` to a parser, or to a group of its options."""
     parser.add_argument(
         "--store",
-        type=options.local_path,
+        type=options.store_root,
         metavar="FOLDER",
-        default=os.environ.get(STORE_VARIABLE) or DEFAULT_STORE,
-        help=f"folder of the members (default ${STORE_VARIABLE}, or {DEFAULT_STORE})",
+        default=os.environ.get(STORE_VARIABLE) or str(DEFAULT_STORE),
+        help=f"folder of the members, or an address such as gs://bucket/members (default ${STORE_VARIABLE}, or "
+        f"{DEFAULT_STORE})",
     )
 
 
@@ -37,7 +39,6 @@ def add_data_dir(parser: Any) -> None:
     )
 
 
-def context(store: pathlib.Path, data: str | None) -> dict[str, str | None]:
+def context(store: stores.Root, data: str | None) -> dict[str, str | None]:
     """Returns both as the context of runs: absolute, because a worker may have another working directory."""
-    places = {"store": store, "data": None if data is None else pathlib.Path(data)}
-    return {name: None if path is None else str(path.expanduser().resolve()) for name, path in places.items()}
+    return {"store": stores.absolute(store), "data": None if data is None else stores.absolute(data)}

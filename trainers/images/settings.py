@@ -75,8 +75,8 @@ def device_of(strategy: tf.distribute.Strategy) -> str:
     """Returns the kind of device that a strategy computes on."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return "TPU"
-    if isinstance(strategy, tf.distribute.OneDeviceStrategy):  # Ours is made for the first CPU only.
-        return "CPU"
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return str(tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type)
     return "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
 
 

@@ -9,7 +9,8 @@
 
 Every file appears whole or not at all, so a process may be killed anywhere. All but config.json, which is its folder's
 name spelled out, carry a checksum (`tf_ensembles.files`). Files from before there were checksums are read as well, and
-said to be unverified. Importing this module imports no TensorFlow.
+said to be unverified. STORE is a folder of this machine or an address such as `gs://bucket/members` (`stores`).
+Importing this module imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import fcntl
 import json
 import logging
 import os
@@ -30,10 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_ensembles import files
+from trainers import stores
 from trainers.images.config import MemberConfig
 
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
-WEIGHTS, RESULT, FAILURE, LOCK = "weights.npz", "result.json", "failure.json", "lock"
+WEIGHTS, RESULT, FAILURE, LOCK = "weights.npz", "result.json", "failure.json", stores.LOCK
 
 # What using a damaged file may raise.
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -84,7 +85,8 @@ class MemberFiles:
 
     def __init__(self, root: str | os.PathLike[str], config: MemberConfig):
         self.config = config
-        self.folder = files.local_path(root) / config.key
+        self._place = stores.place(root, config.key)
+        self.folder = self._place.folder  # of an object store: the cache of it
 
     def __str__(self) -> str:
         return f"member {self.config.member} ({self.config.key})"
@@ -92,32 +94,23 @@ class MemberFiles:
     @contextlib.contextmanager
     def locked(self, wait: bool = True) -> Iterator[None]:
         """Waits for its turn, or raises `MemberBusyError`: one process trains a member at a time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
+                stack.enter_context(self._place.claimed(wait))
+            except stores.BusyError:
                 raise MemberBusyError(f"Expected {self} to be free. Received: another process trains it") from None
             yield
-        finally:
-            os.close(file)
 
     def is_busy(self) -> bool:
         """Whether another process trains the member now."""
-        if not (self.folder / LOCK).exists():
-            return False
-        try:
-            with self.locked(wait=False):
-                return False
-        except MemberBusyError:
-            return True
+        return self._place.is_claimed()
 
     def begin(self) -> None:
         """Writes what the member is."""
         if not (self.folder / CONFIG).exists():
             with files.atomic_path(self.folder / CONFIG) as temporary:
                 temporary.write_text(json.dumps(self.config.to_dict(), indent=1) + "\n")
+        self._place.commit(CONFIG)
 
     # Training under way.
 
@@ -125,9 +118,11 @@ class MemberFiles:
         """Writes how far the training is."""
         _clean(self.folder / CHECKPOINT)
         files.write_arrays(self.folder / CHECKPOINT, {"step": np.asarray(step), **arrays})
+        self._place.commit(CHECKPOINT)
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Returns how far the training is; None where there is no checkpoint, or a damaged one, which is told."""
+        self._place.fetch(CHECKPOINT)
         try:
             arrays, verified = files.read_arrays(self.folder / CHECKPOINT)
             return Checkpoint(int(arrays.pop("step")), arrays, verified)
@@ -140,7 +135,8 @@ class MemberFiles:
     def fail(self, step: int, reason: str) -> None:
         """Gives the training up, which only `reset` takes back."""
         files.write_json(self.folder / FAILURE, {"steps": step, "reason": reason})
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        self._place.commit(FAILURE)
+        self._place.remove(CHECKPOINT)
 
     def finish(
         self,
@@ -165,13 +161,12 @@ class MemberFiles:
             files.write_arrays(self.folder / name, arrays)
             checksums[name] = files.checksum(self.folder / name)
         files.write_json(self.folder / RESULT, {**result, "checksums": checksums})
-        for name in (CHECKPOINT, FAILURE):
-            (self.folder / name).unlink(missing_ok=True)
+        self._place.commit(*contents, RESULT)
+        self._place.remove(CHECKPOINT, FAILURE)
 
     def reset(self) -> None:
         """Removes all that was computed, so that the member is trained anew."""
-        for name in (RESULT, FAILURE, CHECKPOINT, PREDICTIONS, WEIGHTS):  # The result first: it says "finished".
-            (self.folder / name).unlink(missing_ok=True)
+        self._place.remove(RESULT, FAILURE, CHECKPOINT, PREDICTIONS, WEIGHTS)  # The result first: it says "finished".
 
     def reset_if_broken(self) -> Status:
         """Resets the member where it failed, or where one of its files is damaged; returns how it was."""
@@ -193,6 +188,7 @@ class MemberFiles:
     def _result(self) -> tuple[dict[str, Any], bool] | None:
         """The content of the result, checked, and whether it was verified."""
         path = self.folder / RESULT
+        self._place.fetch(RESULT, PREDICTIONS)
         if not os.path.lexists(path):
             return None
         try:
@@ -223,6 +219,7 @@ class MemberFiles:
         if expected is None:
             raise MemberError(f"Expected {self} to have kept {name}. Received: a member trained without keeping it")
         try:
+            self._place.fetch(name)
             self._check(name, expected)
             return files.read_arrays(self.folder / name)[0]
         except _DAMAGE as error:
@@ -259,6 +256,7 @@ class MemberFiles:
                 return Status(State.FINISHED, result["steps"], verified=verified)
         except MemberError as error:
             return Status(State.CORRUPT, reason=str(error))
+        self._place.fetch(FAILURE, CONFIG)
         if os.path.lexists(self.folder / FAILURE):
             try:
                 failure, verified = files.read_json(self.folder / FAILURE)
@@ -272,6 +270,7 @@ class MemberFiles:
     def _compare(self, checksums: Mapping[str, str]) -> None:
         for name, expected in checksums.items():
             try:
+                self._place.fetch(name)
                 self._check(name, expected)
             except _DAMAGE as error:
                 raise self._corrupt(error) from None
@@ -279,6 +278,7 @@ class MemberFiles:
     def _partial(self, verify: bool) -> Status:
         """How far a training under way is: a quick look reads one number of the checkpoint only."""
         path = self.folder / CHECKPOINT
+        self._place.fetch(CHECKPOINT)
         try:
             if verify:
                 arrays, verified = files.read_arrays(path)

@@ -22,6 +22,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap, draws
+from trainers import preemption
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
 from trainers.images import settings
@@ -65,6 +66,7 @@ def train(
     Raises:
         member_store.MemberBusyError: if it is not to wait, and would have to.
         member_store.MemberError: if the training diverges or has done so before, or if its files are corrupt.
+        preemption.Preempted: after SIGTERM, or its like; the training is kept up to its last step.
     """
     if len(train_data) != config.num_train:
         raise ValueError(f"Expected {config.num_train} training examples. Received: {len(train_data)}")
@@ -72,7 +74,7 @@ def train(
     files = member_store.MemberFiles(store, config)
     writes = is_chief(chosen)
     # Other workers than the chief only read: the chief holds the lock for all.
-    with files.locked(wait) if writes else contextlib.nullcontext():
+    with preemption.listening(), files.locked(wait) if writes else contextlib.nullcontext():
         result = files.result()
         if result is not None:
             return result
@@ -112,7 +114,8 @@ class Training:
         self._order_seed = int(entropy[0] >> np.uint64(1))
         self._known_order = -1, np.zeros(0, np.int64)  # an epoch and its order
         self._fingerprint = np.frombuffer(_fingerprint(data), np.uint8)
-        self._tensors = self._make_tensors()
+        with member_engine.at_home(strategy):
+            self._tensors = self._make_tensors()
 
     def _make_tensors(self) -> member_engine.Tensors:
         config, data = self._config, self._data
@@ -194,9 +197,13 @@ class Training:
                 progress(self._step, float(losses[-1]))
             now = time.monotonic()
             self._adapt(now - started)
-            if self._files is not None and now - saved_at >= checkpoint_seconds and self._step < config.num_steps:
+            if self._step == config.num_steps:
+                return
+            if self._files is not None and (now - saved_at >= checkpoint_seconds or preemption.is_asked()):
                 self._files.save_checkpoint(self._step, {**engine.state(), **self._notes()})
                 saved_at = time.monotonic()
+            if preemption.is_asked():
+                raise preemption.Preempted(f"member {config.member} is kept up to step {self._step}")
 
     def _notes(self) -> member_store.Arrays:
         """Returns what a checkpoint holds beside the engine's state."""

@@ -201,6 +201,14 @@ class LocalEngine:
             yield Event(slot, death=worker.last_words(), running=worker.running())
             worker.end()
 
+    def give_notice(self, seconds: float) -> None:
+        """Tells all workers to end, and waits for those that keep what they have done first (`preemption`)."""
+        for worker in self._workers.values():
+            worker.process.terminate()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not all(worker.has_ended() for worker in self._workers.values()):
+            time.sleep(0.02)
+
     def close(self) -> None:
         """Ends all workers, busy or not."""
         while self._workers:

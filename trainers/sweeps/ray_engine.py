@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tf_ensembles import extras, machine
-from trainers import onednn
+from trainers import onednn, preemption
 from trainers.sweeps import engines
 from trainers.sweeps import worker as sweep_worker
 
@@ -270,4 +270,7 @@ class _RayWorker:
     """A process of Ray that computes units."""
 
     def compute(self, message: dict[str, Any]) -> list[sweep_worker.Outcome]:
-        return sweep_worker.compute(message)
+        try:
+            return sweep_worker.compute(message)
+        except preemption.Preempted:
+            return preemption.leave()

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds from the signal: until what is under way must have ended, and until workers must have.
 STOP_SECONDS, GUARD_SECONDS, CLOSE_SECONDS = 1.4, 1.7, 1.9
+# Seconds that workers have to write a checkpoint, of the 25 and more between a notice and the end of spot machines.
+NOTICE_SECONDS = 10.0
 # Reads one byte per signal, and hands it on. The end of what it reads says that the process, or its sweep, has ended.
 _GUARD = """
 import os, select, sys, time
@@ -121,6 +123,11 @@ class Stop:
             for number in SIGNALS:
                 signal.signal(number, self._handle)
 
+    @property
+    def notice(self) -> float:
+        """Seconds that workers have to keep what they have done: some after SIGTERM, which tells of an end to come."""
+        return NOTICE_SECONDS if self.number == signal.SIGTERM else 0.0
+
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
         """Lets the body take as long as it likes, unless a signal asks for an end."""
@@ -128,7 +135,7 @@ class Stop:
             yield
             return
         ended = threading.Event()
-        threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS), daemon=True).start()
+        threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS + self.notice), daemon=True).start()
         try:
             yield
         finally:

@@ -192,6 +192,8 @@ class Sweep:
         """Ends the workers and gives the folder to others."""
         if self._engine is not None:
             with self._stop.closing():
+                if self._stop.notice and isinstance(self._engine, sweep_engines.LocalEngine):
+                    self._engine.give_notice(self._stop.notice)
                 self._engine.close()
             self._engine = None
         self.store.close()

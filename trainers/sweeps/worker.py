@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tf_ensembles import machine
-from trainers import onednn
+from trainers import onednn, preemption
 from trainers.sweeps import channel
 from trainers.sweeps import runs as sweep_runs
 
@@ -246,8 +246,11 @@ def main() -> None:
                 message = channel.receive(driver)
             except (EOFError, OSError):
                 return
-            for outcome in outcomes(message, lambda index: os.pwrite(progress, PROGRESS.pack(index), 0)):
-                sender.add(outcome)
+            try:
+                for outcome in outcomes(message, lambda index: os.pwrite(progress, PROGRESS.pack(index), 0)):
+                    sender.add(outcome)
+            except preemption.Preempted:
+                preemption.leave()
             sender.finish()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 
 from tf_ensembles import files
+from trainers import stores
 from trainers.images import config as member_config
 from trainers.images.config import MemberConfig
 from trainers.images.runs import EnsembleConfig
@@ -15,17 +15,18 @@ from trainers.images.store import MemberFiles, State
 ENSEMBLES = "ensembles"
 
 
-def path_of(store: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the file that describes an ensemble."""
+def _file(name: str) -> str:
+    """Returns the name of the file that describes an ensemble."""
     if not name or not all(character.isalnum() or character in "._-" for character in name):
         raise ValueError(f"Expected a name of letters, digits, '.', '_' and '-'. Received: {name!r}")
-    return store / ENSEMBLES / f"{name}.json"
+    return f"{name}.json"
 
 
-def write(store: pathlib.Path, name: str, ensemble: EnsembleConfig) -> None:
+def write(store: stores.Root, name: str, ensemble: EnsembleConfig) -> None:
     """Registers an ensemble under its name; raises where that is the name of another."""
-    path = path_of(store, name)
-    if path.exists() and (known := read(store, name)).first != ensemble.first:
+    place, file = stores.place(store, ENSEMBLES), _file(name)
+    place.fetch(file)
+    if (place.folder / file).exists() and (known := read(store, name)).first != ensemble.first:
         pairs = zip(known.first.to_dict().items(), ensemble.first.to_dict().values(), strict=True)
         differing = [f"{field}={before} (now {now})" for (field, before), now in pairs if before != now]
         raise ValueError(
@@ -33,12 +34,15 @@ def write(store: pathlib.Path, name: str, ensemble: EnsembleConfig) -> None:
             "ensemble"
         )
     content = {"config": ensemble.first.to_dict(), "num_members": ensemble.num_members}
-    files.write_json(path, content)
+    files.write_json(place.folder / file, content)
+    place.commit(file)
 
 
-def read(store: pathlib.Path, name: str) -> EnsembleConfig:
+def read(store: stores.Root, name: str) -> EnsembleConfig:
     """Returns the ensemble of a name."""
-    path = path_of(store, name)
+    place = stores.place(store, ENSEMBLES)
+    path = place.folder / _file(name)
+    place.fetch(path.name)
     try:
         content, _ = files.read_json(path)
         return EnsembleConfig(member_config.from_dict(content["config"]), int(content["num_members"]))
@@ -46,9 +50,9 @@ def read(store: pathlib.Path, name: str) -> EnsembleConfig:
         raise ValueError(f"Expected the description of an ensemble in {path}. Received: {error!r}") from None
 
 
-def names_in(store: pathlib.Path) -> list[str]:
+def names_in(store: stores.Root) -> list[str]:
     """Returns the names of all ensembles of a store."""
-    return sorted(path.stem for path in (store / ENSEMBLES).glob("*.json"))
+    return [name.removesuffix(".json") for name in stores.place(store, ENSEMBLES).names(".json")]
 
 
 def find(args: argparse.Namespace) -> tuple[str, EnsembleConfig]:

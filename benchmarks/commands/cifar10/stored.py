@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks.commands import options
 from benchmarks.commands.cifar10 import ensembles
 from tf_ensembles import files
+from trainers import stores
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
@@ -61,8 +62,8 @@ def status(args: argparse.Namespace) -> int:
     if args.name is not None:
         names = [ensembles.find(args)[0]]
     if not names:
-        looked = args.store / ensembles.ENSEMBLES / "NAME.json"
-        raise ValueError(f"Expected ensembles of 'cifar10 train' as {looked}. Received: none there")
+        looked = stores.join(args.store, ensembles.ENSEMBLES)
+        raise ValueError(f"Expected ensembles of 'cifar10 train' as {looked}/NAME.json. Received: none there")
     troubles, lines, found = 0, [], []
     for name in names:
         ensemble = ensembles.read(args.store, name)

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.commands import options, places
@@ -14,7 +15,6 @@ from benchmarks.commands import sweep as sweep_command
 from benchmarks.commands.cifar10 import ensembles
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
-from trainers.images import store as member_store
 from trainers.images import strategies
 from trainers.images.config import MemberConfig
 from trainers.images.runs import EnsembleConfig
@@ -61,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = [name.value for name in strategies.StrategyName]
     parser.add_argument("--strategy", choices=names, default="auto", help="devices that share a batch (default auto)")
     parser.add_argument("--tpu", metavar="NAME", help="the TPU's name, for --strategy tpu")
+    parser.add_argument(
+        "--parallel", choices=("data", "members"), default="data",
+        help="devices share every batch (data, the default), or each trains members of its own (members)",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="members trained side by side, in one process each")
     parser.add_argument("--engine", choices=("local", "ray"), help="who runs the workers (default local)")
     parser.add_argument("--address", help="of a running Ray cluster")
@@ -76,12 +80,15 @@ def run(args: argparse.Namespace) -> int:
         args.engine = "ray"
     if (args.workers is not None or args.engine) and args.strategy not in ("auto", "cpu"):
         raise ValueError(f"Expected --strategy auto or cpu with --workers or --engine. Received: {args.strategy}")
+    if (args.workers is not None or args.engine) and args.parallel == "members":
+        raise ValueError("Expected --parallel members, or --workers and --engine. Received: both")
     if args.arrays is not None and not pathlib.Path(args.arrays).is_file():
         raise ValueError(f"Expected a file for --arrays. Received: {args.arrays}")
     ensemble = EnsembleConfig(_first_member(args, replicas=1), _num_members(args))  # Complains before TensorFlow loads.
     if bad := sorted(set(args.retrain) - set(range(ensemble.num_members))):
         raise ValueError(f"Expected --retrain to name members in [0, {ensemble.num_members}). Received: {bad}")
-    strategy = strategies.make_strategy(args.strategy, args.tpu)
+    devices = _devices(args)
+    strategy = devices[0]
     ensemble = dataclasses.replace(ensemble, first=_first_member(args, strategy.num_replicas_in_sync))
     name = args.name or ensembles.default_name(args.agent, ensemble)
     from trainers.images import training
@@ -93,17 +100,26 @@ def run(args: argparse.Namespace) -> int:
         _forget(args, ensemble)
         first = ensemble.first
         print(f"{name}: {ensemble.num_members} members of {first.num_steps} steps in {args.store}")
-        print(f"{strategies.describe(strategy, first.batch)}, learning rate {first.learning_rate:g} at the start")
+        each = f"{len(devices)} members at a time, each on " if len(devices) > 1 else ""
+        about = f"{each}{strategies.describe(strategy, first.batch)}"
+        print(f"{about}, learning rate {first.learning_rate:g} at the start")
     training.check_agreement(strategy, 0)  # Others wait until the chief has forgotten what it must.
     if args.workers is not None or args.engine is not None:
         failures = _train_side_by_side(args, ensemble)
     else:
-        failures = _train_here(args, ensemble, data, strategy, show=chief)
+        failures = _train_here(args, ensemble, data, devices, show=chief)
     done = ensemble.num_members - len(failures)
     text = "\n".join([*failures, f"{done} of {ensemble.num_members} members finished"])
     found = {"name": name, "store": args.store, "members": ensemble.num_members, "finished": done, "failures": failures}
     options.answer(args, found, text)
     return 1 if failures else 0
+
+
+def _devices(args: argparse.Namespace) -> list[Any]:
+    """One strategy, or one for each device where each is to train members of its own."""
+    if args.parallel == "members":
+        return strategies.make_one_each(args.strategy, args.tpu)
+    return [strategies.make_strategy(args.strategy, args.tpu)]
 
 
 def _num_members(args: argparse.Namespace) -> int:
@@ -170,43 +186,25 @@ def _forget(args: argparse.Namespace, ensemble: EnsembleConfig) -> None:
 
 
 def _train_here(
-    args: argparse.Namespace, ensemble: EnsembleConfig, data: tuple[Any, Any], strategy: Any, show: bool
+    args: argparse.Namespace, ensemble: EnsembleConfig, data: tuple[Any, Any], devices: Sequence[Any], show: bool
 ) -> list[str]:
-    """Trains one member after the other in this process; returns what went wrong.
-
-    Members that another process trains are left to it, and looked at again when nothing else is left to do.
-    """
+    """Trains members in this process, one after the other or one per device; returns what went wrong."""
     import tqdm
 
-    from trainers.images import training
+    from trainers.images import several
 
-    per_epoch = ensemble.first.steps_per_epoch
-    failures: list[str] = []
-    waiting, busy, done = collections.deque(ensemble.members), 0, 0
-    together = strategies.has_several_processes(strategy)
+    per_epoch, made = ensemble.first.steps_per_epoch, collections.Counter[int]()
     with tqdm.tqdm(total=ensemble.num_members * ensemble.first.num_steps, unit="step", disable=not show) as bar:
-        while waiting:
-            config = waiting.popleft()
 
-            def progress(step: int, loss: float, before: int = done, member: int = config.member) -> None:
-                bar.set_postfix_str(f"member {member}, epoch {step // per_epoch}, loss {loss:.3f}", refresh=False)
-                bar.update(before + step - bar.n)
+        def progress(config: MemberConfig, step: int, loss: float | None) -> None:
+            if loss is not None:
+                text = f"member {config.member}, epoch {step // per_epoch}, loss {loss:.3f}"
+                bar.set_postfix_str(text, refresh=False)
+            bar.update(step - made[config.member])
+            made[config.member] = step
 
-            wait = together or busy > len(waiting)  # All that are left are others' now.
-            try:
-                training.train(
-                    config, *data, args.store,
-                    strategy=strategy, keep_weights=not args.no_weights, progress=progress, wait=wait,
-                )  # fmt: skip
-            except member_store.MemberBusyError:
-                waiting.append(config)
-                busy += 1
-                continue
-            except member_store.MemberError as error:
-                failures.append(str(error))
-            busy, done = 0, done + config.num_steps
-            bar.update(done - bar.n)
-    return failures
+        keep = not args.no_weights
+        return several.train_members(ensemble.members, data, args.store, devices, keep_weights=keep, progress=progress)
 
 
 def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> list[str]:

@@ -225,14 +225,14 @@ def test_a_busy_member_is_known(tmp_path):
     assert not files.is_busy()
 
 
-@pytest.mark.parametrize("place", ["gs://bucket/members", "s3://bucket/members", "memory:/members"])
-def test_addresses_of_other_file_systems_are_no_folders(place, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("place", ["http://bucket/members", "s4://bucket/members", "memory:/members"])
+def test_unknown_addresses_are_no_folders(place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="2"):
         call("status", "--store", place)
     said = capsys.readouterr().err.splitlines()[-1]
     assert f"Received: {place}. Try" in said
-    assert "Expected a folder of this machine; mount another file system" in said
-    with pytest.raises(ValueError, match="Expected a folder of this machine"):
+    assert "Expected a folder of this machine, or an address of s3://" in said
+    with pytest.raises(ValueError, match="Expected a folder of this machine, or an address of s3://"):
         member_store.MemberFiles(place, MemberConfig(num_train=20))
     assert not list(tmp_path.iterdir())

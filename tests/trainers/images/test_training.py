@@ -17,7 +17,7 @@ import tf_ensembles as tfe
 from tests.member_process import make_config, make_data
 from tf_ensembles import machine
 from tf_ensembles.ensemble.members import building as members
-from trainers import onednn
+from trainers import onednn, preemption
 from trainers.images import data as image_data
 from trainers.images import engine as member_engine
 from trainers.images import runs, settings, training, vgg
@@ -262,6 +262,28 @@ def test_the_reported_loss_has_the_decay_in_it():
         return float(engine.steps(member._tensors, *plan, tf.constant(1, tf.int64), tf.constant(2.0), decay)[0])
 
     assert loss(tf.constant(0.5)) - loss(tf.constant(0.0)) == pytest.approx(0.5 * squares, rel=1e-5)
+
+
+def test_sigterm_keeps_a_training_up_to_its_last_step_and_it_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """In the middle of an epoch of three steps, without any other checkpoint: no step is lost."""
+    whole = train(tmp_path / "whole")
+    engine = training.Training(CONFIG, TRAIN, tf.distribute.get_strategy(), None).engine
+    monkeypatch.setattr(engine, "steps_per_call", 1)
+    monkeypatch.setattr(training.Training, "_adapt", lambda self, seconds: None)
+    seen = []
+
+    def notice(step, loss):
+        seen.append(step)
+        if step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(preemption.Preempted, match="member 1 is kept up to step 5"):
+        train(tmp_path / "again", progress=notice)
+    assert member_store.MemberFiles(tmp_path / "again", CONFIG).status(verify=True).steps == 5
+    again = train(tmp_path / "again", progress=notice)
+    assert seen == list(range(1, 13))
+    for name, value in whole.weights().items():
+        np.testing.assert_array_equal(again.weights()[name], value)
 
 
 # What a member was computed by.

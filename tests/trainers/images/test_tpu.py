@@ -1,0 +1,152 @@
+"""The image engine for a TPU, as far as it can be seen without one.
+
+Its graph is traced under a real `TPUStrategy` whose resolver tells of a 2x2 TPU that is not there. Each operation that
+would be compiled for the cores is held against the list of operations that XLA of the installed TensorFlow has kernels
+for, which are the same for all of XLA's devices, and against the few that only a TPU has. That the same steps compile
+by XLA, in float32 and bfloat16 and on four devices, is seen on logical CPUs, without the sums over replicas, which XLA
+has on no CPU. What no test can see here is the TPU's own compiler, its memory and its speed.
+"""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.util import pywrap_xla_ops
+
+from tests.member_process import make_config
+from tests.trainers.images.test_strategies import _start
+from trainers.images import data as image_data
+from trainers.images import engine as member_engine
+from trainers.images import store as member_store
+from trainers.images import strategies
+
+JOB = "/job:localhost/replica:0/task:0/device"
+CORES = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]]
+# Kernels of these are in the TPU's own library: who the replicas are, and how they talk.
+OF_TPUS = {"TPUReplicateMetadata", "CrossReplicaSum", "AllToAll"}
+
+Device = collections.namedtuple("Device", "name device_type")
+
+
+class Resolver:
+    """Tells of four cores on one host."""
+
+    def get_tpu_system_metadata(self):
+        cores = [Device(f"{JOB}:TPU:{core}", "TPU") for core in range(4)]
+        return tpu_system_metadata.TPUSystemMetadata(
+            num_cores=4,
+            num_hosts=1,
+            num_of_cores_per_host=4,
+            topology=None,
+            devices=[*cores, Device(f"{JOB}:CPU:0", "CPU")],
+        )
+
+
+def _topology():
+    return tf.tpu.experimental.Topology(mesh_shape=[2, 2, 1, 1], device_coordinates=[CORES])
+
+
+def test_every_core_has_a_strategy_of_its_own():
+    each = strategies.strategies_of_cores(Resolver(), _topology())
+    assert [one.num_replicas_in_sync for one in each] == [1] * 4
+    assert [one.extended.worker_devices for one in each] == [(f"{JOB}:TPU:{core}",) for core in range(4)]
+
+
+def _cifar10(count=128):
+    images = np.zeros((count, 32, 32, 3), np.uint8)
+    return image_data.make_data(images, np.arange(count) % 10, 10, (0.5,) * 3, (0.2,) * 3)
+
+
+def _trace(strategy, dtype, augment):
+    """Traces `_all_steps`, where nothing has to exist; returns the nodes for the cores, and the bytes sent per step."""
+    config = make_config(num_train=128, batch_size=128, dtype=dtype, augment=augment, width=1 / 16)
+    data, sent = _cifar10(), []
+    spec = tf.TensorSpec
+    tensors = member_engine.Tensors(
+        *[spec([None, *part.shape[1:]], part.dtype) for part in (data.images, data.labels, data.ids)],
+        spec([None], tf.float32),
+        spec([None, 10], tf.float32),
+    )
+    plan = (spec([None, 128], tf.int64), spec([None], tf.int64), spec([None], tf.float32))
+    constants = (spec([], tf.int64), spec([], tf.float32), spec([], tf.float32))
+    run = strategy.run
+
+    def record(function, args):
+        bytes_sent = 0
+        for value in tf.nest.flatten(args):
+            parts = strategy.experimental_local_results(value)
+            copies = strategy.num_replicas_in_sync // len(parts)  # What is no share is sent to each.
+            bytes_sent += copies * sum(part.dtype.size * part.shape.num_elements() for part in parts)
+        sent.append(bytes_sent)
+        return run(function, args=args)
+
+    with tf.Graph().as_default(), pytest.MonkeyPatch.context() as patch:
+        engine = member_engine.get_engine(member_engine.make_shape(config, data), strategy)
+        patch.setattr(strategy, "run", record)
+        signature = (tensors, *plan, *constants)
+        graph = tf.function(engine._all_steps, input_signature=signature).get_concrete_function().graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    return [node for node in nodes if "_tpu_replicate" in node.attr], sent
+
+
+@pytest.mark.slow  # 50 s
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_that_is_compiled_for_the_cores_can_be(dtype, augment):
+    strategy = tf.distribute.TPUStrategy(Resolver())
+    assert strategy.num_replicas_in_sync == 4
+    nodes, sent = _trace(strategy, dtype, augment)
+    known = {*pywrap_xla_ops.get_cpu_kernel_names(), *OF_TPUS}
+    assert len(nodes) > 1000
+    assert {node.op for node in nodes} - known == set()
+    # The step: convolutions of eleven layers, their two gradients, the replicas' sums.
+    counts = collections.Counter(node.op for node in nodes)
+    assert counts["Conv2DBackpropFilter"] == 11
+    assert counts["CrossReplicaSum"] > 0
+    # Numbers beside images: label 4, id 8, weight 4 and logits of the prior 40 bytes an example, and 5 scalars a core.
+    images = 128 * 32 * 32 * 3
+    assert len(sent) == 1
+    assert images <= sent[0] <= images + 128 * (4 + 8 + 4 + 40) + 4 * 5 * 8
+
+
+@pytest.mark.slow  # 5 s
+def test_the_step_of_a_core_that_has_members_of_its_own_can_be_compiled():
+    strategy = strategies.strategies_of_cores(Resolver(), _topology())[2]
+    nodes, _ = _trace(strategy, "bfloat16", augment=True)
+    ops = {node.op for node in nodes}
+    assert "Conv2DBackpropFilter" in ops
+    assert "FusedBatchNormV3" in ops
+    assert ops - {*pywrap_xla_ops.get_cpu_kernel_names(), *OF_TPUS} == set()
+
+
+def _members(store, *options, **variables):
+    process = _start(store, "--members", "5", "--epochs", "3", *options, **variables)
+    said, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-3000:]
+    dtype = options[options.index("--dtype") + 1]
+    configs = [make_config(member, epochs=3, dtype=dtype, augment=True) for member in range(5)]
+    return said.split(), [member_store.MemberFiles(store, config).predictions()[0] for config in configs]
+
+
+@pytest.mark.slow  # 60 s
+@pytest.mark.parametrize(("onednn", "dtype"), [("1", "float32"), ("0", "float32"), ("0", "bfloat16")])
+def test_devices_that_train_members_of_their_own_give_those_of_one_device(tmp_path, onednn, dtype):
+    """Four logical devices; without oneDNN, each compiles the step by XLA."""
+    options = ("--dtype", dtype, "--augment")
+    _, alone = _members(tmp_path / "one", *options, TF_ENABLE_ONEDNN_OPTS=onednn)
+    several = ("--parallel", "members", "--logical-cpus", "4", "--strategy", "mirrored")
+    said, members = _members(tmp_path / "four", *several, *options, TF_ENABLE_ONEDNN_OPTS=onednn)
+    assert said[-2:] == ["4", "4"]
+    for one, other in zip(alone, members, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow  # 30 s
+def test_four_devices_that_share_flipped_and_shifted_batches_give_the_members_of_one(tmp_path):
+    _, alone = _members(tmp_path / "one", "--dtype", "float32", "--augment")
+    options = ("--strategy", "mirrored", "--logical-cpus", "4", "--dtype", "float32", "--augment")
+    _, shared = _members(tmp_path / "four", *options)
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)  # Six float32 steps; the order of sums differs.
