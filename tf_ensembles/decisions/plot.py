@@ -40,9 +40,9 @@ def reliability(
     confidence, right = probabilities.max(axis=1), functions.predicted(probabilities) == np.asarray(labels)
     bins = functions.confidence_bins(confidence, num_bins)
     places = np.unique(bins)
-    points = [[part[bins == place].mean() for place in places] for part in (confidence, right)]
+    x, y = ([part[bins == place].mean() for place in places] for part in (confidence, right))
     axes.plot([0, 1], [0, 1], color=_GRAY, lw=1, ls="--")
-    add_series(axes, *points, label, f"ECE {error:.3f}", marker="o", ms=4)
+    add_series(axes, x, y, label, f"ECE {error:.3f}", marker="o", ms=4)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share right")
     axes.legend(frameon=False, fontsize=9)
     return axes

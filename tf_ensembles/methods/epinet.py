@@ -153,15 +153,16 @@ class Epinet(Sampled):
         features = self.trunk(x, training=bool(training and self.trunk.trainable))
         result = tf.cast(self.base(features), tf.float32)[None] + self._learned(tf.stop_gradient(features), index)
         if self.prior is not None and self.priors is not None:
-            each = self._prior_outputs(x, features) if parts.prior is None else tf.transpose(parts.prior, [1, 0, 2])
+            known = parts.prior
+            each = self._prior_outputs(self.priors, x, features) if known is None else tf.transpose(known, [1, 0, 2])
             scale = self.prior.scale / math.sqrt(self.index_dim)
             prior = scale * tf.tensordot(index, each, 1)
             result = result + prior if self.head is None else self.head.add_prior(result, prior)
         return tf.transpose(result, [1, 0, 2])
 
-    def _prior_outputs(self, x: Any, features: Any) -> tf.Tensor:
+    def _prior_outputs(self, priors: stack.Members, x: Any, features: Any) -> tf.Tensor:
         """Returns what each prior says, `[index_dim, batch, outputs]`."""
-        return base.prior_outputs(self.priors, trunk_lib.prior_inputs(self._prior_on, x, features))
+        return base.prior_outputs(priors, trunk_lib.prior_inputs(self._prior_on, x, features))
 
     def _learned(self, features: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         """Returns what the small network adds, `[members, batch, outputs]`."""

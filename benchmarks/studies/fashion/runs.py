@@ -63,8 +63,11 @@ def execute(size: Size, out: pathlib.Path, folder: pathlib.Path, num_workers: in
         ]
         if not run_networks(choices, ["heldout"]):
             return False
-        chosen = [(method, choose_value(size, out, method)) for method in (EPINET, DROPOUT)]
-        return run_networks([network for choice in chosen for network in preset.networks(size, *choice)])
+        networks: list[Network] = []
+        for method in (EPINET, DROPOUT):
+            value = choose_value(size, out, method)
+            networks += [] if value is None else preset.networks(size, method, value)
+        return run_networks(networks)
 
 
 def _run(kind: str, what: Member | Network, sets: Sequence[str], context: dict[str, str]) -> Any:

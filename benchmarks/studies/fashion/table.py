@@ -83,7 +83,11 @@ def complete_networks(size: preset.Size, out: pathlib.Path, method: str) -> list
 
 def _of_networks(method: str, found: Sequence[dict[str, Any]]) -> list[Row]:
     keys = [key for key in found[0] if "|" in key] if found else []
-    return [_mean([Row(method, *key.split("|"), row[key], math.nan) for row in found]) for key in keys]
+    rows = []
+    for key in keys:
+        images, name = key.split("|")
+        rows.append(_mean([Row(method, images, name, row[key], math.nan) for row in found]))
+    return rows
 
 
 def score(agent: str, logits: dict[str, NDArray[Any]], images: dict[str, data.Images]) -> list[Row]:
