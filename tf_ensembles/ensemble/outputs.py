@@ -260,9 +260,9 @@ def update_metrics(
         labels = tf.convert_to_tensor(y)
         if not kind.is_regression:
             labels = kinds.labels_tensor(labels, kind, outputs.shape[-1], len(outputs.shape) - 3)
-        counted = _counted(output, labels, mask)
+        kept = counted(output, labels, mask)
         for metric in ours:
-            metric.update_members(labels, members, kind, head=head, counted=counted)
+            metric.update_members(labels, members, kind, head=head, counted=kept)
     if of_logits:
         logits = keras_private.with_mask(mixture_logits(kind, outputs, healthy), mask)
         for metric in of_logits:
@@ -270,19 +270,19 @@ def update_metrics(
     return keras_private.with_mask(tf.identity(mixture(kind, outputs, healthy, head)), mask)
 
 
-def _counted(output: Output, labels: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor | None:
+def counted(output: Output, labels: tf.Tensor, mask: Any) -> tf.Tensor | None:
     """Returns which positions of an example count, `[batch, positions]` of bool: not masked, and not an ignored class.
 
     None: all.
     """
     if not output.has_positions:
         return None
-    counted = None if mask is None else tf.reshape(mask, [tf.shape(mask)[0], -1])
+    unmasked = None if mask is None else tf.reshape(mask, [tf.shape(mask)[0], -1])
     ignored = None if output.loss is None else losses.ignored_class(output.loss)
     if ignored is None:
-        return counted
+        return unmasked
     kept = tf.not_equal(tf.cast(labels, tf.int64), ignored)
-    return kept if counted is None else kept & counted
+    return kept if unmasked is None else kept & unmasked
 
 
 def split_logits(metrics: Sequence[Any], kind: Kind | None) -> tuple[list[Any], list[Any]]:

@@ -189,9 +189,13 @@ class Steps(Settings):
 
     def _split_weights(self, sample_weight: Any) -> list[Any]:
         """Returns the sample weights of each output: one for all of them, or of each its own."""
-        if isinstance(sample_weight, dict | list | tuple):
-            return self._structure.split(sample_weight, "sample weights")
-        return [sample_weight] * len(self._structure)
+        if not isinstance(sample_weight, dict | list | tuple):
+            return [sample_weight] * len(self._structure)
+        found = self._structure.split(sample_weight, "sample weights", missing=True)
+        for part, output in zip(found, self.outputs_said(), strict=True):
+            if part is None and output.loss is not None:
+                raise ValueError(f"Expected sample weights for the output {output.name!r} as well. Received: none")
+        return found
 
     def _report(
         self, x: Any, y: Any, said: Sequence[tf.Tensor], each: tf.Tensor, by_output: Sequence[Any], sample_weight: Any

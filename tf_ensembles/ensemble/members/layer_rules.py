@@ -85,8 +85,9 @@ def draws_together(model: keras.Model) -> bool:
 
     What is drawn, and what a file keeps of it, must not change when a rule is added: only rules of old count.
     """
-    return is_graph(model) and not any(
-        getattr(op, "variables", []) and not (is_folded(op) or _dense_rule(op)) for op in _operations(model)
+    weighted = [op for op in _operations(model) if getattr(op, "variables", [])] if is_graph(model) else []
+    return is_graph(model) and all(
+        (is_folded(op) and type(op) is not layers.Normalization) or _dense_rule(op) for op in weighted
     )
 
 
@@ -128,6 +129,8 @@ def is_folded(operation: Any) -> bool:
         return getattr(operation, "noise_shape", None) is None
     if type(operation) is layers.Activation:
         return _known_activation(operation)
+    if type(operation) is layers.Normalization:  # Its constants are the same for all members, or they are not stacked.
+        return operation.built and tuple(operation.axis) in ((), (-1,))
     return type(operation) in _FOLDED
 
 
