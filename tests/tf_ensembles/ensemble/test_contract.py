@@ -169,8 +169,8 @@ MODELS = {
     "masking": (_sequential((5, 3), lambda: layers.Masking(0.0), lambda: layers.GRU(2)), SEQUENCE, LOOPED),
     "dropout of nothing": (_sequential((4,), lambda: layers.Dense(3), lambda: layers.Dropout(0.0)), FLAT, VECTORIZED),
     "rescaling": (_sequential((4,), lambda: layers.Rescaling(2.0, 1.0)), FLAT, VECTORIZED),
-    "normalization": (_sequential((4,), lambda: layers.Normalization(mean=1.0, variance=4.0)), FLAT, VECTORIZED),
-    "adapted normalization": (_sequential((4,), lambda: _adapted(FLAT)), FLAT, VECTORIZED),
+    "normalization": (_sequential((4,), lambda: layers.Normalization(mean=1.0, variance=4.0)), FLAT, None),
+    "adapted normalization": (_sequential((4,), lambda: _adapted(FLAT)), FLAT, LOOPED),
     "discretization": (
         _sequential((4,), lambda: layers.Discretization([-1.0, 0.0, 1.0], output_mode="multi_hot")), FLAT, None,
     ),
