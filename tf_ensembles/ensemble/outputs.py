@@ -115,13 +115,28 @@ def check_argument(argument: Any) -> None:
 
 def the_one(model: Any, what: str) -> Output:
     """Returns the one output of a model, or raises: for what is asked of one output at a time."""
-    if len(model.outputs_said()) > 1:
-        names = [one.name for one in model.outputs_said()]
+    if not model._structure.is_one:
+        names = list(model._structure.names)
         raise ValueError(
             f"Expected a model with one output for {what}: give model.only({names[0]!r}), for example. "
             f"Received: outputs {names}"
         )
     return model.outputs_said()[0]
+
+
+def check_seen(said: Structure, loss: Any) -> None:
+    """Raises on losses by output where nobody knows yet which outputs members have."""
+    if said.shapes == (None,) and isinstance(loss, dict | list | tuple):
+        raise ValueError(
+            "Expected members that know their outputs before they get several losses: start them with keras.Input, or "
+            "call model.adapt(x), then compile. Received: members, or priors, that wait for data"
+        )
+
+
+def check_class_weight(listed: Sequence[Output], class_weight: Any) -> None:
+    """Raises on weights of classes where labels have positions: Keras would read their last axis as classes."""
+    if class_weight is not None and any(output.has_positions for output in listed):
+        raise ValueError("Expected sample_weight by position for outputs with positions. Received: class_weight")
 
 
 def kind_of(argument: str, loss: keras.losses.Loss | None, num_outputs: int | None) -> Kind | None:

@@ -250,7 +250,7 @@ class Steps(Settings):
         """Returns the scalar metrics, those of several outputs by their names; `member_losses` has losses by member."""
         result = super().get_metrics_result()  # type: ignore[misc]
         result.pop("member_losses", None)
-        if self._structure.is_one:
+        if len(self._structure) == 1:
             return result
         apart = [self._member_metrics, self._logit_metrics]
         for metric in (metric for metrics in apart for metric in metrics):
@@ -262,7 +262,7 @@ class Steps(Settings):
 
     def metric_names(self) -> dict[str, Any]:
         """Returns our metrics by the names that they are reported under."""
-        if self._structure.is_one:
+        if len(self._structure) == 1:
             return {metric.name: metric for metric in self._member_metrics}
         names = [self._structure.names[place] for place in self._metric_places.value[0]]
         return {f"{name}_{metric.name}": metric for name, metric in zip(names, self._member_metrics, strict=True)}

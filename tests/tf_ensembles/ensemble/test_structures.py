@@ -11,7 +11,7 @@ from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics.kinds import Kind
 
-M, ROWS, BATCH = 2, 12, 4
+M, ROWS, BATCH = 2, 12, 6
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(ROWS, 4)).astype(np.float32)
 Y = {"kind": RNG.integers(0, 3, ROWS), "size": RNG.normal(size=(ROWS, 1)).astype(np.float32)}
@@ -258,5 +258,7 @@ def test_a_map_is_served_and_refused_where_one_row_is_asked_for(tmp_path):
     for call in (lambda: tfe.calibrate(ensemble, x, y), lambda: tfe.calibrate(ensemble, x, y, method="conformal")):
         with pytest.raises(ValueError, match=r"Expected outputs \[batch, members, outputs\] for tfe.calibrate"):
             call()
+    with pytest.raises(ValueError, match="sample_weight by position"):
+        ensemble.fit(x, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
     with pytest.raises(ValueError, match="targets for each position"):
         ensemble.fit(x, y[:, 0], verbose=0)
