@@ -96,8 +96,10 @@ def check(
         given = x if isinstance(x, dict) else {"inputs": x}
         given = {key: tf.cast(value, served.structured_input_signature[1][key].dtype) for key, value in given.items()}
         said = served(**given)
-        for name, part in zip(sorted(name for name in said if name.endswith("logits")), after, strict=True):
-            np.testing.assert_allclose(said[name], part, rtol=1e-4, atol=tolerance)
+        names = [output.name for output in ensemble.outputs_said()]
+        for name, part in zip(names, after, strict=True):
+            found = said["logits" if len(names) == 1 else f"{name}_logits"]
+            np.testing.assert_allclose(found, part, rtol=1e-4, atol=tolerance)
     return ensemble
 
 

@@ -1,6 +1,6 @@
 """How fast members start, train and are exported whose layers have no rule of their own.
 
-    python -m benchmarks.speed.looped [transformer|lstm|gru|cnn|tcn|two-tower] ... [--members 32]
+    python -m benchmarks.speed.looped [transformer|lstm|gru|cnn|tcn|two-tower|normalized] ... [--members 32]
 
 Every figure is a ratio of two times of one process: an ensemble against one Keras model (start, export, a second call,
 a new length), or against as many separate Keras steps (step). Each row runs in a process of its own; nothing else
@@ -86,6 +86,23 @@ def _two_tower() -> Any:
     return keras.Model({"user": user, "item": item}, layers.Dense(CLASSES)(layers.Concatenate()([left, right, score])))
 
 
+def _normalized() -> Any:
+    import keras
+    from keras import layers
+
+    normalization = layers.Normalization()
+    normalization.adapt(_inputs("normalized"))
+    return keras.Sequential(
+        [
+            keras.Input((LENGTH,)),
+            normalization,
+            layers.Dense(64, "relu"),
+            layers.Dense(64, "relu"),
+            layers.Dense(CLASSES),
+        ]
+    )
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "transformer": _transformer,
     "lstm": lambda: _recurrent("LSTM"),
@@ -93,6 +110,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "cnn": _cnn,
     "tcn": _tcn,
     "two-tower": _two_tower,
+    "normalized": _normalized,
 }
 _HAS_LENGTH = ("transformer", "lstm", "gru", "tcn")
 
@@ -106,6 +124,8 @@ def _inputs(name: str, length: int = LENGTH) -> Any:
         return tokens
     if name == "two-tower":
         return {"user": tokens, "item": rng.normal(size=(ROWS, LENGTH)).astype(np.float32)}
+    if name == "normalized":
+        return rng.normal(1.0, 2.0, size=(ROWS, LENGTH)).astype(np.float32)
     shape = (16, 16, 3) if name == "cnn" else (length, 8)
     return rng.normal(size=(ROWS, *shape)).astype(np.float32)
 

@@ -84,6 +84,7 @@ def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
         "CalibratedShape": [model],
         "IsotonicCalibrated": [model, 2],
         "Conformal": [model, 0.9, "lac"],
+        "OneOutput": [model, "output"],
     }
     trunk = keras.Sequential([keras.Input((1,)), keras.layers.Dense(3)])
     prior = tfe.PriorFunction(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]))

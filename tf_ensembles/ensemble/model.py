@@ -240,6 +240,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
             **kwargs: what else `keras.Model.compile` takes.
         """
         said = self._structure
+        outputs_lib.check_seen(said, loss)
         self._output_losses, self._output_weights = map(
             tuple, losses.of_members(self._member_models(), said, loss, loss_weights)
         )
@@ -301,6 +302,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
         """
         keras_private.refuse_sklearn_wrapper()
         keras_private.require_compiled(self, "fit")
+        outputs_lib.check_class_weight(self.outputs_said(), class_weight)
         x, y = self._prepare(x, y, training=True)
         if isinstance(validation_data, tuple) and data.is_arrays(validation_data[0]):
             val_x, val_y = self._prepare(validation_data[0], validation_data[1], training=False)

@@ -115,13 +115,28 @@ def check_argument(argument: Any) -> None:
 
 def the_one(model: Any, what: str) -> Output:
     """Returns the one output of a model, or raises: for what is asked of one output at a time."""
-    if len(model.outputs_said()) > 1:
-        names = [one.name for one in model.outputs_said()]
+    if not model._structure.is_one:
+        names = list(model._structure.names)
         raise ValueError(
             f"Expected a model with one output for {what}: give model.only({names[0]!r}), for example. "
             f"Received: outputs {names}"
         )
     return model.outputs_said()[0]
+
+
+def check_seen(said: Structure, loss: Any) -> None:
+    """Raises on losses by output where nobody knows yet which outputs members have."""
+    if said.shapes == (None,) and isinstance(loss, dict | list | tuple):
+        raise ValueError(
+            "Expected members that know their outputs before they get several losses: start them with keras.Input, or "
+            "call model.adapt(x), then compile. Received: members, or priors, that wait for data"
+        )
+
+
+def check_class_weight(listed: Sequence[Output], class_weight: Any) -> None:
+    """Raises on weights of classes where labels have positions: Keras would read their last axis as classes."""
+    if class_weight is not None and any(output.has_positions for output in listed):
+        raise ValueError("Expected sample_weight by position for outputs with positions. Received: class_weight")
 
 
 def kind_of(argument: str, loss: keras.losses.Loss | None, num_outputs: int | None) -> Kind | None:
@@ -260,9 +275,9 @@ def update_metrics(
         labels = tf.convert_to_tensor(y)
         if not kind.is_regression:
             labels = kinds.labels_tensor(labels, kind, outputs.shape[-1], len(outputs.shape) - 3)
-        counted = _counted(output, labels, mask)
+        kept = counted(output, labels, mask)
         for metric in ours:
-            metric.update_members(labels, members, kind, head=head, counted=counted)
+            metric.update_members(labels, members, kind, head=head, counted=kept)
     if of_logits:
         logits = keras_private.with_mask(mixture_logits(kind, outputs, healthy), mask)
         for metric in of_logits:
@@ -270,19 +285,19 @@ def update_metrics(
     return keras_private.with_mask(tf.identity(mixture(kind, outputs, healthy, head)), mask)
 
 
-def _counted(output: Output, labels: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor | None:
+def counted(output: Output, labels: tf.Tensor, mask: Any) -> tf.Tensor | None:
     """Returns which positions of an example count, `[batch, positions]` of bool: not masked, and not an ignored class.
 
     None: all.
     """
     if not output.has_positions:
         return None
-    counted = None if mask is None else tf.reshape(mask, [tf.shape(mask)[0], -1])
+    unmasked = None if mask is None else tf.reshape(mask, [tf.shape(mask)[0], -1])
     ignored = None if output.loss is None else losses.ignored_class(output.loss)
     if ignored is None:
-        return counted
+        return unmasked
     kept = tf.not_equal(tf.cast(labels, tf.int64), ignored)
-    return kept if counted is None else kept & counted
+    return kept if unmasked is None else kept & unmasked
 
 
 def split_logits(metrics: Sequence[Any], kind: Kind | None) -> tuple[list[Any], list[Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import data, export, outputs
+from tf_ensembles.ensemble import data, export, keras_private, outputs
 from tf_ensembles.ensemble.members import structure
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.outputs import Output
@@ -217,16 +217,16 @@ class Served(keras.Model):
             return
         if isinstance(validation, tuple):
             size = given.get("validation_batch_size")
-            pairs = [(self._members_said(validation[0], size), validation[1])]
+            members, targets = self._members_said(validation[0], size), validation[1]
         elif isinstance(validation, tf.data.Dataset):
             steps = given.get("validation_steps")
             batches = validation if steps is None else validation.take(steps)
-            pairs = [(self._on_batch(batch[0]), batch[1]) for batch in batches]
+            members, _, targets = _together([(self._on_batch(batch[0]), [], batch[1]) for batch in batches])
         else:
             return
         # Nobody loses a training to this: who asks for noise that could not be estimated is told so then.
         with contextlib.suppress(ValueError):
-            self._set_noise(*_together(pairs))
+            self._set_noise(members, targets)
 
     def _on_batch(self, x: Any) -> list[Array]:
         said = structure.leaves(self.predict_on_batch(x))
@@ -261,20 +261,36 @@ class Served(keras.Model):
         for output in self.outputs_said():
             output.require()
         if y is None:
-            members, y = _together([(self._on_batch(batch[0]), batch[1]) for batch in x])
+            batches = [(self._on_batch(batch[0]), self._masks(batch[0]), batch[1]) for batch in x]
+            members, masks, y = _together(batches)
         else:
-            members = self._members_said(x, batch_size)
-        found = [_joint(likelihoods, tau, dyadic) for likelihoods in self._log_likelihoods(members, y)]
+            members, masks = self._members_said(x, batch_size), self._all_masks(x, batch_size)
+        found = [_joint(likelihoods, tau, dyadic) for likelihoods in self._log_likelihoods(members, masks, y)]
         for output, own in zip(self.outputs_said(), self._structure.split(y, "targets y"), strict=True):
             if output.head is None:
                 functions.warn_if_sorted(own)
         return self._structure.pack(found)
 
-    def _log_likelihoods(self, members: Sequence[Array], y: Any) -> list[Any]:
+    def _masks(self, x: Any) -> list[Any]:
+        """Returns the positions that count of each output, `[batch, ...]` of bool, None for all; of one batch."""
+        if not any(output.has_positions for output in self.outputs_said()):
+            return [None] * len(self._structure)
+        masks = [keras_private.mask_of(part) for part in structure.leaves(self(x))]
+        return [None if mask is None else np.asarray(mask)[:, 0] for mask in masks]
+
+    def _all_masks(self, x: Any, batch_size: int | None) -> list[Any]:
+        """Returns what `_masks` does, of arrays."""
+        if not any(output.has_positions for output in self.outputs_said()):
+            return [None] * len(self._structure)
+        return _joined([self._masks(batch) for batch in data.batches_of(x, batch_size or _ROWS)])
+
+    def _log_likelihoods(self, members: Sequence[Array], masks: Sequence[Any], y: Any) -> list[Any]:
         """Returns members' log-likelihoods of the targets of each output, `[batch, members]`."""
         targets, found = self._structure.split(y, "targets y"), []
-        for output, said, own in zip(self.outputs_said(), members, targets, strict=True):
+        for output, said, mask, own in zip(self.outputs_said(), members, masks, targets, strict=True):
             if output.head is not None:
+                if mask is not None:
+                    raise ValueError(f"Expected a regression without masks. Received: the masked {output.name!r}")
                 head, flat = output.head.over_positions(tf.convert_to_tensor(said))
                 rows = np.asarray(own).reshape(len(said), -1) if output.has_positions else own
                 found.append(PredictiveDistribution.of_outputs(head, np.asarray(flat)).member_log_prob(rows))
@@ -282,8 +298,11 @@ class Served(keras.Model):
             kind = output.require()
             axes = said.ndim - 3
             labels = kinds.labels_tensor(tf.convert_to_tensor(np.asarray(own)), kind, said.shape[-1], axes)
+            kept = outputs.counted(output, labels, mask)
+            classes = np.asarray(labels) if kept is None else np.where(kept, labels, 0)
             logits, _ = kinds.read(said, kind)
-            found.append(likelihood.log_likelihood(logits, likelihood.check_labels(logits, np.asarray(labels))))
+            classes = likelihood.check_labels(logits, classes)
+            found.append(likelihood.log_likelihood(logits, classes, None if kept is None else np.asarray(kept)))
         return found
 
     def best_members(self, x: Any, y: Any, num: int, tau: int = 10, batch_size: int | None = None) -> Array:
@@ -301,7 +320,7 @@ class Served(keras.Model):
         """
         for output in self.outputs_said():
             output.require()
-        found = self._log_likelihoods(self._members_said(x, batch_size), y)
+        found = self._log_likelihoods(self._members_said(x, batch_size), self._all_masks(x, batch_size), y)
         return _healthy(self)[selection.greedy(sum(found[1:], start=found[0]), num, tau)]
 
     def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
@@ -361,13 +380,16 @@ def _joint(found: Array, tau: int, dyadic: bool) -> dict[str, float]:
     return joint | ({"dyadic_nll": functions.dyadic_of(found, tau)} if dyadic else {})
 
 
-def _together(pairs: Sequence[tuple[list[Array], Any]]) -> tuple[list[Array], Any]:
-    """Returns batches of members' outputs and targets as one of each."""
-    members = [np.concatenate(parts) for parts in zip(*(said for said, _ in pairs), strict=True)]
-    targets = tf.nest.map_structure(
-        lambda *parts: np.concatenate([np.asarray(p) for p in parts]), *(y for _, y in pairs)
-    )
-    return members, targets
+def _together(batches: Sequence[tuple[list[Array], list[Any], Any]]) -> tuple[list[Array], list[Any], Any]:
+    """Returns batches of members' outputs, masks and targets as one of each."""
+    members, masks, targets = zip(*batches, strict=True)
+    whole = tf.nest.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *targets)
+    return _joined(members), _joined(masks), whole
+
+
+def _joined(batches: Sequence[list[Any]]) -> list[Any]:
+    """Returns lists of arrays, one per batch, as one list of whole arrays; None where there are none."""
+    return [None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
 
 def _kept(parts: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:

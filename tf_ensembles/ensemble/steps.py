@@ -213,9 +213,13 @@ class Steps(Settings):
 
     def _split_weights(self, sample_weight: Any) -> list[Any]:
         """Returns the sample weights of each output: one for all of them, or of each its own."""
-        if isinstance(sample_weight, dict | list | tuple):
-            return self._structure.split(sample_weight, "sample weights")
-        return [sample_weight] * len(self._structure)
+        if not isinstance(sample_weight, dict | list | tuple):
+            return [sample_weight] * len(self._structure)
+        found = self._structure.split(sample_weight, "sample weights", missing=True)
+        for part, output in zip(found, self.outputs_said(), strict=True):
+            if part is None and output.loss is not None:
+                raise ValueError(f"Expected sample weights for the output {output.name!r} as well. Received: none")
+        return found
 
     def _report(
         self, x: Any, y: Any, said: Sequence[tf.Tensor], each: tf.Tensor, by_output: Sequence[Any], sample_weight: Any
@@ -270,7 +274,7 @@ class Steps(Settings):
         """Returns the scalar metrics, those of several outputs by their names; `member_losses` has losses by member."""
         result = super().get_metrics_result()  # type: ignore[misc]
         result.pop("member_losses", None)
-        if self._structure.is_one:
+        if len(self._structure) == 1:
             return result
         apart = [self._member_metrics, self._logit_metrics]
         for metric in (metric for metrics in apart for metric in metrics):
@@ -282,7 +286,7 @@ class Steps(Settings):
 
     def metric_names(self) -> dict[str, Any]:
         """Returns our metrics by the names that they are reported under."""
-        if self._structure.is_one:
+        if len(self._structure) == 1:
             return {metric.name: metric for metric in self._member_metrics}
         names = [self._structure.names[place] for place in self._metric_places.value[0]]
         return {f"{name}_{metric.name}": metric for name, metric in zip(names, self._member_metrics, strict=True)}

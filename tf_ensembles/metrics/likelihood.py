@@ -95,11 +95,13 @@ def log_softmax_slices(logits: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
         yield rows, log_softmax(logits[rows])
 
 
-def log_likelihood(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
-    """Returns `log p_m(y_i | x_i)`, `[batch, members]`, of checked logits and labels."""
+def log_likelihood(logits: NDArray[Any], labels: NDArray[np.int64], counted: NDArray[np.bool_] | None = None) -> Floats:
+    """Returns `log p_m(y_i | x_i)`, `[batch, members]`, of checked logits and labels, `[batch, labels]` of them."""
     likelihood = np.empty(logits.shape[:2])
     for rows, log_probabilities in log_softmax_slices(logits):
         values = np.take_along_axis(log_probabilities, labels[rows, None, ..., None], axis=-1)[..., 0]
+        if counted is not None:
+            values = values * counted[rows, None]
         likelihood[rows] = _over_labels(values, np.sum)
     return likelihood
 

@@ -20,6 +20,12 @@ def _sequential(shape, *parts, dtype=None):
     return lambda: keras.Sequential([keras.Input(shape, dtype=dtype), *(part() for part in parts), layers.Dense(2)])
 
 
+def _adapted(x):
+    normalization = layers.Normalization()
+    normalization.adapt(3.0 * x + 1.0)
+    return normalization
+
+
 def _functional():
     x = keras.Input((4,))
     hidden = layers.Dense(4, "tanh")(x)
@@ -164,6 +170,7 @@ MODELS = {
     "dropout of nothing": (_sequential((4,), lambda: layers.Dense(3), lambda: layers.Dropout(0.0)), FLAT, VECTORIZED),
     "rescaling": (_sequential((4,), lambda: layers.Rescaling(2.0, 1.0)), FLAT, VECTORIZED),
     "normalization": (_sequential((4,), lambda: layers.Normalization(mean=1.0, variance=4.0)), FLAT, None),
+    "adapted normalization": (_sequential((4,), lambda: _adapted(FLAT)), FLAT, LOOPED),
     "discretization": (
         _sequential((4,), lambda: layers.Discretization([-1.0, 0.0, 1.0], output_mode="multi_hot")), FLAT, None,
     ),
@@ -179,7 +186,8 @@ MODELS = {
     "bfloat16": (_wide("mixed_bfloat16"), FLAT, VECTORIZED),
 }  # fmt: skip
 TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2}  # one digit of 11 and of 8 bits, lost at each of three steps
-EXPORTED = {"spectral norm", "dict inputs", "dict outputs"}
+EXPORTED = {"spectral norm", "dict inputs", "listed outputs"}
+SLOW = {"listed outputs", "outputs of a call"}
 ADAM = {"embedding", "masked embedding", "dict inputs", "own constants"}
 
 
@@ -205,7 +213,9 @@ def test_an_ensemble_of_heads_on_a_trunk_is_its_heads(heads, execution, tmp_path
     ensemble_contract.check(build, IMAGE, tmp_path, execution=execution, trunk=_trunk(), tolerance=2e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MODELS]
+)
 def test_an_ensemble_is_its_members(name, tmp_path):
     build, x, execution = MODELS[name]
     optimizer = keras.optimizers.Adam if name in ADAM else keras.optimizers.SGD

@@ -113,6 +113,12 @@ def test_outputs_that_cannot_be():
         tfe.Ensemble(build({"a": one, "b": two}), 1, prior=tfe.PriorFunction(build([one, two])))
     with pytest.raises(ValueError, match=r"Expected a prior for each of the outputs \['a', 'b'\]. Received: \['c'\]"):
         tfe.Ensemble(build({"a": one, "b": two}), 1, prior={"c": tfe.PriorFunction(builders.dense)})
+    with pytest.raises(ValueError, match="Expected outputs of the same names"):
+        tfe.Ensemble.from_models(
+            [keras.Model(x, {name: keras.layers.Dense(2)(x) for name in names}) for names in ("ab", "ac")]
+        )
+    with pytest.raises(ValueError, match=r"before they get several losses: .*call model.adapt\(x\), then compile"):
+        tfe.Ensemble(Two, 2).compile("sgd", {"one": "mse", "two": "mse"})
     unseen = tfe.Ensemble(Two, 2)
     unseen.compile("sgd", "mse")
     with pytest.raises(

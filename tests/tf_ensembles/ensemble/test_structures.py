@@ -11,7 +11,7 @@ from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics.kinds import Kind
 
-M, ROWS, BATCH = 2, 12, 4
+M, ROWS, BATCH = 2, 12, 6
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(ROWS, 4)).astype(np.float32)
 Y = {"kind": RNG.integers(0, 3, ROWS), "size": RNG.normal(size=(ROWS, 1)).astype(np.float32)}
@@ -39,8 +39,8 @@ def _member_weights(ensemble, ids, sample_weight):
     return (drawn * sample_weight[:, None]).T
 
 
-def test_several_losses_train_as_separate_keras_models_do(tmp_path):
-    """Two losses and their weights, sample weights by output, one bootstrap weight per example, a prior per output."""
+def _compiled():
+    """Two losses and their weights, a prior per output, and weights of examples."""
     priors = {
         "kind": tfe.PriorFunction(lambda: _prior_of(3), 2.0),
         "size": tfe.PriorFunction(lambda: _prior_of(1), 0.5),
@@ -48,55 +48,87 @@ def test_several_losses_train_as_separate_keras_models_do(tmp_path):
     ensemble = tfe.Ensemble(_member, M, prior=priors, bootstrap=tfe.Exponential(), seed=3)
     metrics = {"kind": [tfe.metrics.JointNLL(tau=3), "accuracy"], "size": [tfe.metrics.JointNLL(tau=3)]}
     ensemble.compile(keras.optimizers.SGD(0.1), LOSS, WEIGHTS, metrics, run_eagerly=True)
+    return ensemble
+
+
+OWN = {"kind": np.linspace(0.5, 2.0, ROWS), "size": np.linspace(2.0, 0.1, ROWS)}
+
+
+def test_several_losses_train_as_separate_keras_models_do():
+    """With sample weights by output, and one bootstrap weight per example."""
+    ensemble = _compiled()
     assert ensemble.kind == {"kind": Kind.LOGITS, "size": Kind.GAUSSIAN}
-    own = {"kind": np.linspace(0.5, 2.0, ROWS), "size": np.linspace(2.0, 0.1, ROWS)}
     alone = [ensemble.member(m) for m in range(M)]
-    ensemble.fit(X, Y, batch_size=BATCH, shuffle=False, sample_weight=own, verbose=0)
+    ensemble.fit(X, Y, batch_size=BATCH, shuffle=False, sample_weight=OWN, verbose=0)
     for m, model in enumerate(alone):
-        given = {name: _member_weights(ensemble, np.arange(ROWS), part)[m] for name, part in own.items()}
+        given = {name: _member_weights(ensemble, np.arange(ROWS), part)[m] for name, part in OWN.items()}
         model.compile(keras.optimizers.SGD(0.1), LOSS, loss_weights=WEIGHTS, run_eagerly=True)
         model.fit(X, Y, batch_size=BATCH, shuffle=False, sample_weight=given, verbose=0)
-    said = ensemble.predict_on_batch(X)
+    said = {name: np.asarray(part) for name, part in ensemble(X).items()}
     for m, model in enumerate(alone):
-        for name, part in model.predict_on_batch(X).items():
+        for name, part in model(X).items():
             np.testing.assert_allclose(said[name][:, m], part, rtol=2e-5, atol=2e-6)
-    result = ensemble.evaluate(X, Y, batch_size=ROWS, sample_weight=own, return_dict=True, verbose=0)
-    expected = [
-        model.evaluate(X, Y, batch_size=ROWS, sample_weight=own, return_dict=True, verbose=0) for model in alone
-    ]
+    result = ensemble.test_on_batch(X, Y, sample_weight=OWN, return_dict=True)
+    expected = [model.test_on_batch(X, Y, sample_weight=OWN, return_dict=True) for model in alone]
     for name in ("loss", "kind_loss", "size_loss"):
         assert result[name] == pytest.approx(np.mean([one[name] for one in expected]), rel=1e-5), name
-    _check_what_is_said(ensemble, said, result)
+    likelihoods = _likelihoods(said)
+    for name, values in likelihoods.items():
+        assert result[f"{name}_joint_nll"] == pytest.approx(_joint(values, 3), rel=1e-4)
+    assert result["kind_accuracy"] == pytest.approx(np.mean(_probabilities(said).mean(1).argmax(-1) == Y["kind"]))
+
+
+def _probabilities(said):
+    logits = np.asarray(said["kind"], np.float64)
+    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+
+def _likelihoods(said):
+    """Members' log-likelihoods of both outputs, `[batch, members]`."""
+    mean, std = said["size"][..., :1], 1e-3 + np.log1p(np.exp(said["size"][..., 1:]))
+    density = -0.5 * ((Y["size"][:, None] - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
+    return {"kind": np.log(_probabilities(said)[np.arange(ROWS), :, Y["kind"]]), "size": density[..., 0]}
+
+
+def _joint(likelihoods, tau):
+    return -np.log(np.exp(likelihoods.reshape(-1, tau, M).sum(axis=1)).mean(axis=1)).mean()
+
+
+@pytest.mark.slow
+def test_several_outputs_are_asked_saved_and_served_by_their_names(tmp_path):
+    ensemble = _compiled()
+    ensemble.fit(X, Y, batch_size=BATCH, verbose=0)
+    said, likelihoods = ensemble.predict(X, verbose=0), _likelihoods(ensemble.predict(X, verbose=0))
+    scores, p, found = ensemble.evaluate_joint(X, Y, tau=3), _probabilities(said), ensemble.predict_distribution(X)
+    for name, values in likelihoods.items():
+        assert scores[name]["joint_nll"] == pytest.approx(_joint(values, 3), rel=1e-4)
+    greedy = min(range(M), key=lambda m: -sum(values[:, m].sum() for values in likelihoods.values()))
+    np.testing.assert_array_equal(ensemble.best_members(X, Y, 1, tau=3), [greedy])
+    np.testing.assert_allclose(ensemble.predict_proba(X)["kind"], p.mean(axis=1), atol=1e-6)
+    assert found["kind"] is None
+    np.testing.assert_allclose(found["size"].mean, said["size"][..., :1].mean(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ensemble.only("kind").predict_proba(X), p.mean(axis=1), atol=1e-6)
+    np.testing.assert_array_equal(ensemble.select([1])(X)["size"], said["size"][:, 1:])
+    result = ensemble.evaluate(X, Y, batch_size=ROWS, sample_weight=OWN, return_dict=True, verbose=0)
     ensemble.save(tmp_path / "two.keras")
     loaded = keras.saving.load_model(tmp_path / "two.keras")
-    again = loaded.evaluate(X, Y, batch_size=ROWS, sample_weight=own, return_dict=True, verbose=0)
+    again = loaded.evaluate(X, Y, batch_size=ROWS, sample_weight=OWN, return_dict=True, verbose=0)
     assert again == pytest.approx(result, rel=1e-6)
-    chosen = ensemble.select([1])
-    np.testing.assert_array_equal(chosen(X)["size"], said["size"][:, 1:])
+    calibrated = tfe.calibrate(loaded.only("kind"), X, Y["kind"])
+    calibrated.save(tmp_path / "calibrated.keras")
+    kept = keras.saving.load_model(tmp_path / "calibrated.keras")
+    np.testing.assert_allclose(kept.predict_proba(X), calibrated.predict_proba(X), atol=1e-6)
+    tfe.export_saved_model(ensemble, tmp_path / "saved")
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures
+    mixed = served["serving_default"](inputs=tf.constant(X))
+    assert set(mixed) == {"kind_probabilities", "size_mean", "size_std"}
+    np.testing.assert_allclose(mixed["kind_probabilities"], p.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(mixed["size_std"], found["size"].std, rtol=1e-4)
+    assert set(served["quantiles"](inputs=tf.constant(X), levels=tf.constant([0.5]))) == {"size_quantiles"}
 
 
 def _prior_of(columns):
     return keras.Sequential([keras.Input((4,)), layers.Dense(columns)])
-
-
-def _check_what_is_said(ensemble, said, result):
-    """Joint metrics by output against brute force, and predictions in the structure of members."""
-    logits, rows = np.asarray(said["kind"], np.float64), np.arange(ROWS)
-    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    likelihood = np.log(p[rows, :, Y["kind"]])
-    mean, std = said["size"][..., :1], 1e-3 + np.log1p(np.exp(said["size"][..., 1:]))
-    density = (-0.5 * ((Y["size"][:, None] - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi))[..., 0]
-    scores = ensemble.evaluate_joint(X, Y, tau=3)
-    for name, values in (("kind", likelihood), ("size", density)):
-        joint = -np.log(np.exp(values.reshape(-1, 3, M).sum(axis=1)).mean(axis=1)).mean()
-        assert result[f"{name}_joint_nll"] == pytest.approx(joint, rel=1e-4)
-        assert scores[name]["joint_nll"] == pytest.approx(joint, rel=1e-4)
-    assert result["kind_accuracy"] == pytest.approx(np.mean(p.mean(1).argmax(-1) == Y["kind"]))
-    np.testing.assert_allclose(ensemble.predict_proba(X)["kind"], p.mean(axis=1), atol=1e-6)
-    found = ensemble.predict_distribution(X)
-    assert found["kind"] is None
-    np.testing.assert_allclose(found["size"].mean, mean.mean(axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(ensemble.only("kind").predict_proba(X), p.mean(axis=1), atol=1e-6)
 
 
 def test_priors_of_outputs_differ_and_are_added_to_their_own():
@@ -152,7 +184,9 @@ def _masked_joint(said, y, counted, tau):
     return -np.log(np.exp(each.sum(-1).reshape(-1, tau, M).sum(axis=1)).mean(axis=1)).mean()
 
 
-@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight"])
+@pytest.mark.parametrize(
+    "reduction", ["sum_over_batch_size", pytest.param("mean_with_sample_weight", marks=pytest.mark.slow)]
+)
 def test_masked_sequences_with_weights_by_position(reduction):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
     ensemble = tfe.Ensemble(_tagger, M)
@@ -169,7 +203,9 @@ def test_masked_sequences_with_weights_by_position(reduction):
         np.testing.assert_allclose(said[:, m], model(TOKENS), rtol=2e-5, atol=2e-6)
     result = ensemble.evaluate(TOKENS, TAGS, batch_size=5, return_dict=True, verbose=0)
     counted = TOKENS > 0
-    assert result["joint_nll"] == pytest.approx(_masked_joint(said, TAGS, counted, 2), rel=1e-5)
+    joint = _masked_joint(said, TAGS, counted, 2)
+    assert result["joint_nll"] == pytest.approx(joint, rel=1e-5)
+    assert ensemble.evaluate_joint(TOKENS, TAGS, tau=2)["joint_nll"] == pytest.approx(joint, rel=1e-5)
     hits = np.where(counted, (np.exp(said) / np.exp(said).sum(-1, keepdims=True)).mean(1).argmax(-1) == TAGS, 0.0)
     assert result["ours"] == pytest.approx((hits.sum(1) / counted.sum(1)).mean(), rel=1e-5)
 
@@ -222,5 +258,7 @@ def test_a_map_is_served_and_refused_where_one_row_is_asked_for(tmp_path):
     for call in (lambda: tfe.calibrate(ensemble, x, y), lambda: tfe.calibrate(ensemble, x, y, method="conformal")):
         with pytest.raises(ValueError, match=r"Expected outputs \[batch, members, outputs\] for tfe.calibrate"):
             call()
+    with pytest.raises(ValueError, match="sample_weight by position"):
+        ensemble.fit(x, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
     with pytest.raises(ValueError, match="targets for each position"):
         ensemble.fit(x, y[:, 0], verbose=0)

@@ -360,7 +360,10 @@ def assemble(
         **options: of the layer.
     """
     options.update(name="priors" if prior else "members", trainable=not prior)
-    structure.of(draft.models[0], sample, "a prior" if prior else "members")  # Raises on what nobody could read.
+    looked_at = draft.models if sample is None else draft.models[:1]  # A call of each would take its time.
+    said = [structure.of(model, sample, "a prior" if prior else "members") for model in looked_at]
+    if any(one.form is dict and one.names != said[0].names for one in said):
+        raise ValueError(f"Expected outputs of the same names. Received: {sorted({one.names for one in said})}")
     draft.draw_apart(frozen=prior)
     reason = None if prior else probe.own_loss(draft.models)
     if checked is True:

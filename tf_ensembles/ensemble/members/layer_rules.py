@@ -6,6 +6,10 @@ A layer is run in one of three ways:
   looped    anything else is called for each member with that member's weights (see `mapping`).
 A model is looped as a whole where a layer with weights has no rule, where `call` is the user's own, and where masks are
 passed along, because what happens between layers cannot be seen then. A loop is always correct.
+
+An adapted `Normalization` is looped though it could be folded: measured in seconds of CPU on a busy machine, 100
+members with it took 0.92 and 0.94 of the time for a step then, and 1.3 times for the start, since XLA compiles such
+models (`python -m benchmarks.speed.looped normalized --members 100 --json --cpu`, twice each way).
 """
 
 from __future__ import annotations

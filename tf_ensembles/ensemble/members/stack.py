@@ -164,6 +164,15 @@ class MemberStack(Members):
             np.asarray(stacked[id(v)])[member] if id(v) in stacked else np.asarray(v) for v in self.template.variables
         ]
 
+    def load_own_variables(self, store: Any) -> None:
+        """Fills the stacked variables, and what the template's layers have computed from theirs."""
+        super().load_own_variables(store)
+        for layer in keras_private.all_layers(self.template):
+            if layer.built and hasattr(layer, "finalize_state"):  # An adapted layer; members agree in what it keeps.
+                for variable in layer.variables:
+                    variable.assign(np.asarray(self._stacked.value[id(variable)])[0])
+                layer.finalize_state()
+
     def squared_norm(self) -> tf.Tensor:
         """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""
         total = tf.zeros([self.num_members])
