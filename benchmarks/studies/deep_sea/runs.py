@@ -87,10 +87,9 @@ def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
     return [
         at(P, 20) + at(EPSILON, 20),
         at(P, 0, 15) + at(N, 15),
-        scales,
+        scales + members,
         at(N, 20) + at(BP, 0, 15),
-        members + at(EPSILON, 0, 10),
-        at(BP, 20),
+        at(BP, 20) + at(EPSILON, 0, 10),
         at(N, 0, 12) + at(EPSILON, 11, 19),
         at(P, 21, 29) + at(BP, 21, 29),
         at(P, 30, 1000) + at(BP, 30, 1000),
