@@ -7,8 +7,8 @@ the lowest mean learning time on seeds of its own, where a seed that did not lea
 is as in bsuite's agents: two layers of 50 units, Adam at 0.001, minibatches of 128, a buffer of 10,000, discount 0.99.
 
 Changed once, after the choice, sizes up to 8 of ensembles with priors and sizes up to 7 of epsilon-greedy had been
-seen: limits of ensembles were 25 N, which ensemble-bp sometimes passed in the choice, and epsilon-greedy had size 9. The
-scales at size 15 were added after those at size 10 had been seen to matter little, where no priors are needed.
+seen: limits of ensembles were 25 N, which ensemble-bp sometimes passed in the choice, and epsilon-greedy had size 9.
+The scales at size 15 were added after those at size 10 had been seen to matter little, where no priors are needed.
 """
 
 from __future__ import annotations
