@@ -8,6 +8,7 @@ is as in bsuite's agents: two layers of 50 units, Adam at 0.001, minibatches of 
 
 Changed once, after the choice, sizes up to 8 of ensembles with priors and sizes up to 7 of epsilon-greedy had been
 seen: limits of ensembles were 25 N, which ensemble-bp sometimes passed in the choice, and epsilon-greedy had size 9.
+The scales at size 15 were added after those at size 10 had been seen to matter little, where no priors are needed.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Preset:
     sensitivity_size: int
     sensitivity_scales: tuple[float, ...]  # in units of value
     sensitivity_members: tuple[int, ...]
+    deep_size: int  # where an ensemble without priors stalls
+    deep_scales: tuple[float, ...]
 
     def limit(self, agent: str, size: int) -> int:
         """Returns the episodes that an agent has at most."""
@@ -50,7 +53,9 @@ class Preset:
 
 
 PRESETS = {
-    "quick": Preset((3, 4), (3,), (3,), (0, 1), 2, 10, 10, 40, (100,), 3, 3, (1.0,), (0.1,), 3, (1.0, 3.0), (1, 2)),
+    "quick": Preset(
+        (3, 4), (3,), (3,), (0, 1), 2, 10, 10, 40, (100,), 3, 3, (1.0,), (0.1,), 3, (1.0, 3.0), (1, 2), 4, (1.0,)
+    ),
     "standard": Preset(
         sizes=(5, 8, 10, 12, 15, 20, 25, 30),
         plain_sizes=(5, 8, 10, 12, 15, 20),
@@ -68,5 +73,7 @@ PRESETS = {
         sensitivity_size=10,
         sensitivity_scales=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
         sensitivity_members=(1, 2, 3, 5, 10, 20),
+        deep_size=15,
+        deep_scales=(0.01, 0.1, 1.0, 10.0),
     ),
 }

@@ -84,13 +84,14 @@ def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
     where, limit = size.sensitivity_size, size.limit(P, size.sensitivity_size) // 2
     scales = [make_run(P, where, v, size.num_members, limit, size.seeds, "scale") for v in size.sensitivity_scales]
     members = [make_run(P, where, values[P], m, limit, size.seeds, "members") for m in size.sensitivity_members]
+    deep, longer = size.deep_size, size.limit(P, size.deep_size) // 2
+    deep_scales = [make_run(P, deep, v, size.num_members, longer, size.seeds, "deep-scale") for v in size.deep_scales]
     return [
         at(P, 20) + at(EPSILON, 20),
         at(P, 0, 15) + at(N, 15),
-        scales,
-        at(N, 20) + at(BP, 0, 15),
-        members + at(EPSILON, 0, 10),
-        at(BP, 20),
+        scales + members,
+        at(N, 20) + deep_scales + at(BP, 0, 15),
+        at(BP, 20) + at(EPSILON, 0, 10),
         at(N, 0, 12) + at(EPSILON, 11, 19),
         at(P, 21, 29) + at(BP, 21, 29),
         at(P, 30, 1000) + at(BP, 30, 1000),

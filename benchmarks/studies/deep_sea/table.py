@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -68,10 +69,12 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     for size in sorted({size for _, size in report}):
         found = [_cell(*report[agent, size]) if (agent, size) in report else "–" for agent in agents]
         lines.append(f"| {size} | {' | '.join(found)} |")
-    for stage, name in (("scale", "value"), ("members", "members")):
+    for stage, name in (("scale", "value"), ("deep-scale", "value"), ("members", "members")):
         own = cells(rows, stage, name)
         if own:
-            lines += ["", f"| {stage} | episodes |", "|---|---|"]
+            where = next(row["size"] for row in rows if row["stage"] == stage)
+            title = "members" if name == "members" else "scale of priors"
+            lines += ["", f"| {title}, N = {where} | ensemble-p |", "|---|---|"]
             lines += [f"| {key:g} | {_cell(*cell)} |" for (key,), cell in own.items()]
     return "\n".join(lines)
 
@@ -84,40 +87,42 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> list[pathlib.Pat
     canvas = Figure(figsize=(9.5, 4.0), layout="constrained")
     left, right = canvas.subplots(1, 2, width_ratios=[1.6, 1])
     report = cells(rows, "report", "agent", "size")
-    for agent in AGENTS:
+    for place, agent in enumerate(AGENTS):
         own = {size: cell for (name, size), cell in report.items() if name == agent}
-        _series(left, own, agent, _NUMBERS.get(agent, style.color_number(agent)))
+        if own:  # Beside each other, so that ranges do not hide each other.
+            _series(left, own, agent, _NUMBERS.get(agent, style.color_number(agent)), 0.15 * (place - 1.5))
     sizes = np.arange(4, 14)
     left.plot(sizes, 2.0**sizes, color="#888", lw=1, ls=":", zorder=0)
     left.annotate("$2^N$", (sizes[-1], 2.0 ** sizes[-1]), xytext=(4, -2), textcoords="offset points", color="#555")
     left.set(xlabel="size N", ylabel="episodes until learned", yscale="log")
     left.legend(frameon=False, fontsize=9)
-    scales = {value: cell for (value,), cell in cells(rows, "scale", "value").items()}
-    members = {value: cell for (value,), cell in cells(rows, "members", "members").items()}
-    _series(right, scales, "scale of priors", style.color_number(P))
-    _series(right, members, "number of members", 4)
-    right.set(xscale="log", yscale="log", xlabel="scale, in units of value; or members")
-    where = {row["size"] for row in rows if row["stage"] in ("scale", "members")}
-    if where:
-        right.set_title(f"ensemble-p at N = {min(where)}", fontsize=10)
-        right.legend(frameon=False, fontsize=9)
+    series = (("scale", "value", "scale of priors", style.color_number(P)), ("members", "members", "members", 4))
+    for stage, name, label, number in (*series, ("deep-scale", "value", "scale of priors", 5)):
+        own = {value: cell for (value,), cell in cells(rows, stage, name).items()}
+        where = [row["size"] for row in rows if row["stage"] == stage]
+        if own:
+            _series(right, own, f"{label}, N = {where[0]}", number)
+    right.set(xscale="log", yscale="log", xlabel="scale, in units of value; or members", title="ensemble-p")
+    right.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1,000"])
+    right.tick_params(axis="y", which="minor", labelleft=False)
+    right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return style.save(canvas, path)
 
 
-def _series(axes: Any, own: dict[Any, Any], label: str, number: int) -> None:
-    """Draws medians with the range of seeds; an arrow up where seeds reached the limit, hollow where most did."""
+def _series(axes: Any, own: dict[Any, Any], label: str, number: int, shift: float = 0.0) -> None:
+    """Draws medians with the range of seeds; an arrow where seeds reached the limit, hollow and dotted where half."""
     color, marker = style.LIGHT[number], style.MARKERS[number]
-    xs, middles = [], []
+    points = []
     for x, (times, limit) in own.items():
         middle, low, high = (min(value, limit) for value in median(times))
-        axes.plot([x, x], [low, high], color=color, lw=1, alpha=0.7)
-        stalled = np.isnan(times).sum() * 2 >= len(times)
-        axes.plot([x], [middle], marker=marker, ms=5, color=color, mfc="white" if stalled else color, ls="")
+        stalled = bool(np.isnan(times).sum() * 2 >= len(times))
+        axes.plot([x + shift] * 2, [low, high], color=color, lw=1, alpha=0.6)
+        axes.plot([x + shift], [middle], marker=marker, ms=5, color=color, mfc="white" if stalled else color, ls="")
         if np.isnan(times).any():
-            axes.plot([x], [limit * 1.12], marker=r"$\uparrow$", ms=7, color=color, ls="")
-        xs.append(x)
-        middles.append(middle)
-    if xs:
-        axes.plot(xs, middles, color=color, lw=1.5, label=label, zorder=1)
+            axes.plot([x + shift], [limit * 1.15], marker=r"$\uparrow$", ms=7, color=color, ls="")
+        points.append((x + shift, middle, stalled))
+    for (x, one, before), (after, other, stalled) in itertools.pairwise(points):
+        axes.plot([x, after], [one, other], color=color, lw=1.5, ls=":" if before or stalled else "-", zorder=1)
+    axes.plot([], [], color=color, marker=marker, ms=5, label=label)

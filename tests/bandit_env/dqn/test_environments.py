@@ -32,7 +32,7 @@ def sea_step(size, mapping, row, column, action, noise, wind, cost=0.01):
     return reward, max(column - 1, 0), row == column
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("stochastic", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_deep_sea(stochastic):
     size, chance = 4, np.random.default_rng(0)
     sea = environments.DeepSea(size, stochastic)
@@ -41,7 +41,7 @@ def test_deep_sea(stochastic):
     mapping = np.full([len(SEEDS), size * size], -1)
     mapping[:, sea.places] = world.mapping
     mapping = mapping.reshape(-1, size, size)
-    for episode in range(4):
+    for episode in range(2):
         state = sea.start(world, tf.zeros([3], tf.int64))
         bad = np.zeros(3, bool)
         for row in range(size):

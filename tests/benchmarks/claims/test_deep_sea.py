@@ -30,6 +30,7 @@ def make(folder, seeds=10, noise=0.1, **changes):
     sizes = {EPSILON: STANDARD.greedy_sizes, N: STANDARD.plain_sizes, P: STANDARD.sizes, BP: STANDARD.sizes}
     cases = [("report", agent, size, 1.0, 10, truth[agent](size)) for agent, own in sizes.items() for size in own]
     cases += [("scale", P, 10, value, 10, truth["scale"](value)) for value in STANDARD.sensitivity_scales]
+    cases += [("deep-scale", P, 15, value, 10, truth["scale"](value)) for value in STANDARD.deep_scales]
     cases += [("members", P, 10, 1.0, count, truth["members"](count)) for count in STANDARD.sensitivity_members]
     for stage, agent, size, value, members, mean in cases:
         limit = STANDARD.limit(agent, size)
@@ -66,7 +67,7 @@ def test_a_world_where_they_hold(tmp_path):
         ({P: lambda size: 0.005 * size**4.0}, {"DS-polynomial-p", "DS-20", "DS-stall"}),
         ({BP: lambda size: 0.005 * size**4.0}, {"DS-polynomial-bp"}),
         ({N: lambda size: 11.0 * size}, {"DS-stall"}),
-        ({"scale": lambda value: 100.0}, {"DS-scale-small"}),
+        ({"scale": lambda value: 100.0}, {"DS-scale-small", "DS-scale-deep"}),
         ({"scale": lambda value: 50.0 if value == 1.0 else 240.0}, {"DS-scale-range"}),
         ({"members": lambda members: 100.0}, {"DS-members"}),
     ],

@@ -169,3 +169,31 @@ def test_what_it_cannot_know_or_do_it_says():
 def test_a_prior_of_such_a_class_is_stacked():
     ensemble = tfe.Ensemble(_prior, M, prior=tfe.PriorFunction(_builder(OnTop), 1.0))
     assert ensemble.execution == "vectorized"
+
+
+def test_targets_of_each_members_own_within_a_function():
+    """`minimize_in_graph`: a member steps as one whose target is everybody's."""
+
+    def build():
+        return keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+
+    chance = np.random.default_rng(0)
+    x, y = (tf.constant(chance.standard_normal([8, width]), tf.float32) for width in (3, 2))
+    shift = tf.constant([[0.0], [5.0]])
+    apart, alike = (tfe.Ensemble(build, 2, seed=4) for _ in range(2))
+    for ensemble in (apart, alike):
+        ensemble.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+        ensemble(x)
+
+    def losses(outputs):
+        return tf.reduce_mean(tf.square(outputs - (y[:, tf.newaxis] + shift)), axis=[0, 2])
+
+    @tf.function(autograph=False)
+    def step():
+        return apart.minimize_in_graph(x, losses), alike.train_in_graph(x, y + shift[1])
+
+    expected = np.mean(losses(apart(x)))
+    np.testing.assert_allclose(step()[0], expected, rtol=1e-5)
+    for one, other in zip(apart.trainable_variables, alike.trainable_variables, strict=True):
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-5, atol=1e-6)
+        assert not np.allclose(one[0], other[0])

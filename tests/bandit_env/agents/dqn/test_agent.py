@@ -129,7 +129,9 @@ def test_heads_on_a_trunk_and_other_environments():
     def head(features=16):
         return keras.Sequential([keras.Input([features]), keras.layers.Dense(3)])
 
-    ensemble = tfe.Ensemble(head, 4, tfe.PriorFunction(head, 0.5, normalize=False), trunk=trunk(), seed=2)
+    ensemble = tfe.Ensemble(
+        head, 4, tfe.PriorFunction(head, 0.5, normalize=False, on="features"), trunk=trunk(), seed=2
+    )
     ensemble.compile(keras.optimizers.Adam(1e-2), "mse", jit_compile=False)
     agent = agent_lib.EnsembleDqnAgent(env.time_step_spec(), env.action_spec(), ensemble)
     episodes = tf_metrics.NumberOfEpisodes()
