@@ -61,6 +61,9 @@ def make_engine(
     num_workers: int | None = None,
     address: str | None = None,
     gpus_per_run: float = 0.0,
+    *,
+    ship: Sequence[str] = (),
+    bring: str | None = None,
 ) -> sweep_engines.Engine:
     """Returns an engine by name.
 
@@ -69,6 +72,8 @@ def make_engine(
         num_workers: units computed at a time; by default one per core.
         address: of a running Ray cluster; by default Ray is started on this machine.
         gpus_per_run: that Ray gives to each worker, such as 0.25 or 1.
+        ship: files of this machine that contexts of runs name, sent once to each node of a cluster.
+        bring: a folder that contexts of runs name; what nodes that do not see it have written comes back.
     """
     if name == "local":
         if address is not None:
@@ -79,7 +84,7 @@ def make_engine(
     if name == "ray":
         from trainers.sweeps import ray_engine
 
-        return ray_engine.RayEngine(num_workers, address, gpus_per_run)
+        return ray_engine.RayEngine(num_workers, address, gpus_per_run, ship=ship, bring=bring)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -112,21 +117,27 @@ class Sweep:
         show: bool = False,
         shared: bool = False,
         gpus_per_run: float = 0.0,
+        ship: Sequence[str] = (),
+        bring: str | None = None,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
         Args:
-            folder: the results folder, made if it does not exist.
+            folder: the results folder, made if it does not exist; or an address such as `gs://bucket/sweep`.
             engine: `"local"`, `"ray"` or a function that makes an engine.
             num_workers: runs computed at a time; by default one per core.
             address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
             shared: whether the folder may be one that every user of the machine can write to.
             gpus_per_run: of the Ray engine; see `make_engine`.
+            ship: likewise.
+            bring: likewise.
         """
         name = engine if isinstance(engine, str) else "custom"
         self._make: Callable[[], sweep_engines.Engine] = (
-            engine if callable(engine) else lambda: make_engine(name, num_workers, address, gpus_per_run)
+            engine
+            if callable(engine)
+            else lambda: make_engine(name, num_workers, address, gpus_per_run, ship=ship, bring=bring)
         )
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
@@ -152,7 +163,7 @@ class Sweep:
         before = len(self.store.timings)
         if self._show:
             self._announce(runs, skip)
-        self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.folder}")
+        self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.root}")
         if units and (time_limit is None or time_limit > 0):
             try:
                 with self._stop.listening(guarded=self._guarded):
@@ -163,7 +174,7 @@ class Sweep:
             except sweep_engines.EngineLostError as error:
                 completed = len(self.store.timings) - before
                 raise sweep_engines.EngineLostError(
-                    f"{error}. {completed} runs of this session and all before are stored in {self.store.folder}; the "
+                    f"{error}. {completed} runs of this session and all before are stored in {self.store.root}; the "
                     "same command continues"
                 ) from None
         failed = sum(run.hash in self.store.failed for run in runs)
@@ -175,7 +186,7 @@ class Sweep:
         text = f"{len(runs)} runs, {done} done"
         if skip:
             text += f", {len(skip)} failed before (--retry-failed runs them again)"
-        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.folder}", flush=True)
+        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.root}", flush=True)
 
     def row(self, run: Run, outcome: dict[str, Any]) -> sweep_store.Row:
         """Returns the row of an outcome: configuration and result as columns, and the facts of the run."""

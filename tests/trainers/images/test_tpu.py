@@ -123,7 +123,7 @@ def test_the_step_of_a_core_that_has_members_of_its_own_can_be_compiled():
 
 def _members(store, *options, **variables):
     process = _start(store, "--members", "5", "--epochs", "3", *options, **variables)
-    said, errors = process.communicate(timeout=600)
+    said, errors = process.communicate(timeout=3000)
     assert process.returncode == 0, errors[-3000:]
     dtype = options[options.index("--dtype") + 1]
     configs = [make_config(member, epochs=3, dtype=dtype, augment=True) for member in range(5)]

@@ -17,6 +17,7 @@ from tests.member_process import make_data, read_members
 from tests.needs import imported, needs
 from tests.trainers.sweeps.test_sweep import ROOT
 from trainers.images import store as member_store
+from trainers.sweeps import store as sweep_store
 from trainers.sweeps import sweep
 
 pytestmark = [pytest.mark.slow, needs("ray")]
@@ -114,6 +115,38 @@ def test_a_sweep_has_the_rows_of_a_local_one_with_more_workers_than_cpus(cluster
     for name, address, workers in (("far", cluster, 3), ("near", "", 2)):
         assert "completed=30" in _call(("-c", SWEEP), tmp_path / name, address, workers, cwd=tmp_path)
     pd.testing.assert_frame_equal(*[sweep.read(tmp_path / name, facts=False) for name in ("far", "near")])
+
+
+SHIPPED = """
+import os, sys
+from trainers.sweeps import ray_engine, sweep
+folder, address, data, store, seen = sys.argv[1:]
+context = {"data": data, "store": store}
+runs = [sweep.make_run(f"copy/{i}", "tests.sweep_functions:copy_data", {"i": i}, context=context) for i in range(6)]
+
+def engine():
+    made = ray_engine.RayEngine(2, address, ship=[data], bring=store)
+    if not int(seen):
+        os.remove(os.path.join(store, made.luggage.mark))
+    return made
+
+with sweep.Sweep(folder, engine=engine) as one:
+    print(one.execute(runs))
+"""
+
+
+@pytest.mark.parametrize("seen", [1, 0], ids=["a shared store", "a store of the driver alone"])
+def test_data_come_once_to_a_node_and_files_back_from_nodes_that_do_not_see_the_store(cluster, tmp_path, seen):
+    """Nodes on one machine see all of its files; a store without the driver's mark is as one that they do not see."""
+    (tmp_path / "data.bin").write_bytes(content := os.urandom(100_000))
+    words = (tmp_path / "rows", cluster, tmp_path / "data.bin", tmp_path / "store", seen)
+    assert "completed=6" in _call(("-c", SHIPPED), *words, cwd=tmp_path)
+    rows = sweep_store.read_results(tmp_path / "rows")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert files == {f"{i}.bin": content for i in range(6)}
+    assert not {row["data"] for row in rows} & {str(tmp_path / "data.bin")}  # A file of the node's own.
+    assert len({row["data"] for row in rows}) <= 2
+    assert {row["store"] == str(tmp_path / "store") for row in rows} == {bool(seen)}
 
 
 GPUS = """
