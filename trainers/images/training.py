@@ -93,7 +93,8 @@ def train(
         except tf.errors.OpError as error:
             if (workers := member_engine.num_workers(chosen)) == 1:
                 raise
-            reason = f"{type(error).__name__}: {str(error.message).strip().splitlines()[0]}"[:300]
+            said = str(error.message).partition("aborted by:")
+            reason = f"{type(error).__name__}: {(said[2] or said[0]).strip().splitlines()[0]}"[:300]
             raise WorkersLostError(
                 f"Expected all {workers} workers of $TF_CONFIG to stay. Received: another has gone while member "
                 f"{config.member} was at step {training.step} ({reason}). Start the same command on all again, or on "

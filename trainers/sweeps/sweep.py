@@ -142,6 +142,7 @@ class Sweep:
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
         self._guarded = name == "ray"
+        self._goes_on = False  # whether runs of the last plan are of a kind that goes on from where it was
         self._show = show
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
@@ -157,6 +158,7 @@ class Sweep:
             time_limit: seconds after which no more runs are started; those that are running are waited for.
         """
         self.store.plan(runs)
+        self._goes_on = any(kinds.progress_of(kind) for kind in {run.kind for run in runs})
         skip = set() if retry_failed else {run.hash for run in runs if run.hash in self.store.failed}
         done = self.store.done
         units = sweep_runs.make_units(runs, done, skip)
@@ -202,9 +204,10 @@ class Sweep:
     def close(self) -> None:
         """Ends the workers and gives the folder to others."""
         if self._engine is not None:
-            with self._stop.closing():
-                if self._stop.notice and isinstance(self._engine, sweep_engines.LocalEngine):
-                    self._engine.give_notice(self._stop.notice)
+            notice = self._stop.notice if self._goes_on else 0.0
+            with self._stop.closing(notice):
+                if notice and isinstance(self._engine, sweep_engines.LocalEngine):
+                    self._engine.give_notice(notice)
                 self._engine.close()
             self._engine = None
         self.store.close()
