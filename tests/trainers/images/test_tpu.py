@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
-from tensorflow.python.util import pywrap_xla_ops
 
 from tests.member_process import make_config
 from tests.trainers.images.test_strategies import _start
@@ -21,6 +20,8 @@ from trainers.images import data as image_data
 from trainers.images import engine as member_engine
 from trainers.images import store as member_store
 from trainers.images import strategies
+
+pywrap_xla_ops = pytest.importorskip("tensorflow.python.util.pywrap_xla_ops")
 
 JOB = "/job:localhost/replica:0/task:0/device"
 CORES = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]]
