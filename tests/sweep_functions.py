@@ -120,3 +120,12 @@ def visible_gpus(config):
     time.sleep(config["seconds"])
     names = {"gpus": "CUDA_VISIBLE_DEVICES", "growth": "TF_FORCE_GPU_ALLOW_GROWTH"}
     return {key: os.environ.get(name, "") for key, name in names.items()}
+
+
+def copy_data(config, *, data, store):
+    """Writes a copy of a file to a folder, and tells where both are."""
+    time.sleep(0.5)
+    target = pathlib.Path(store) / "copies" / f"{config['i']}.bin"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(pathlib.Path(data).read_bytes())
+    return {"data": data, "store": store}

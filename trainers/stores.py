@@ -72,11 +72,19 @@ class Place(Protocol):
     def names(self, suffix: str) -> list[str]:
         """Returns the names of all files that end so."""
 
-    def claimed(self, wait: bool = True) -> contextlib.AbstractContextManager[None]:
-        """Keeps others from working here; where others do, waits or raises `BusyError`."""
+    def claimed(self, wait: bool = True, *, locked: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Keeps others from working here; where others do, waits or raises `BusyError`.
+
+        Args:
+            wait: whether to wait.
+            locked: whether the caller keeps the other processes of this machine away by itself.
+        """
 
     def is_claimed(self) -> bool:
         """Whether another process works here."""
+
+    def check_claim(self) -> None:
+        """Raises where a claim of this process has gone to another, which thought that it was lost."""
 
 
 def is_address(root: Root) -> bool:
@@ -85,7 +93,7 @@ def is_address(root: Root) -> bool:
 
 
 def check_root(root: Root) -> pathlib.Path | str:
-    """Returns a folder as a path, or an address as it is written; an unknown scheme, or a missing package, raises."""
+    """Returns a folder as a path, or an address as it is written; an unknown scheme raises."""
     text = os.fspath(root)
     if not is_address(text):
         return pathlib.Path(text)
@@ -93,7 +101,6 @@ def check_root(root: Root) -> pathlib.Path | str:
     if scheme not in SCHEMES or not rest.strip("/"):
         known = ", ".join(f"{one}://..." for one in SCHEMES)
         raise ValueError(f"Expected a folder of this machine, or an address of {known}. Received: {text}")
-    extras.require(SCHEMES[scheme], f"A store at {scheme}://")
     return text.rstrip("/")
 
 
@@ -113,6 +120,8 @@ def place(root: Root, name: str = "") -> Place:
     """Returns the place of a folder, of this machine or of an object store, or of a folder within it."""
     checked = check_root(root)
     if isinstance(checked, str):
+        scheme = checked.partition("://")[0]
+        extras.require(SCHEMES[scheme], f"A store at {scheme}://")
         return _Objects(f"{checked}/{name}" if name else checked)
     return _Folder(checked / name if name else checked)
 
@@ -137,7 +146,10 @@ class _Folder:
         return sorted(path.name for path in self.folder.glob(f"*{suffix}"))
 
     @contextlib.contextmanager
-    def claimed(self, wait: bool = True) -> Iterator[None]:
+    def claimed(self, wait: bool = True, *, locked: bool = False) -> Iterator[None]:
+        if locked:
+            yield
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
@@ -148,6 +160,9 @@ class _Folder:
             yield
         finally:
             os.close(file)
+
+    def check_claim(self) -> None:
+        pass
 
     def is_claimed(self) -> bool:
         if not (self.folder / LOCK).exists():
@@ -239,8 +254,8 @@ class _Objects:
         return sorted(name for one in found if (name := one.rstrip("/").rpartition("/")[2]).endswith(suffix))
 
     @contextlib.contextmanager
-    def claimed(self, wait: bool = True) -> Iterator[None]:
-        with self._cache.claimed(wait):  # Of the processes of this machine, one asks the store.
+    def claimed(self, wait: bool = True, *, locked: bool = False) -> Iterator[None]:
+        with self._cache.claimed(wait, locked=locked):  # Of the processes of this machine, one asks the store.
             self._claim(wait)
             self._is_ours = True
             try:
@@ -250,6 +265,13 @@ class _Objects:
                 with contextlib.suppress(StoreError):  # Then it ends with its lease.
                     if self._owner_of(self._read_claim()) == self._me:
                         self._remove(CLAIM)
+
+    def check_claim(self) -> None:
+        if self._is_ours and (owner := self._owner_of(self._read_claim())) != self._me:
+            raise StoreError(
+                f"Expected to be the only one at {self._address}. Received: {owner or 'somebody'} has taken it over, "
+                f"because this process gave no sign for {LEASE_SECONDS:.0f} s"
+            )
 
     def _claim(self, wait: bool) -> None:
         before, since = b"", time.monotonic()

@@ -65,29 +65,36 @@ def store_root(text: str) -> pathlib.Path | str:
     """Returns a folder of this machine, or an address of an object store, for `type=`."""
     try:
         return stores.check_root(text)
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def add_results(parser: argparse.ArgumentParser, default: str | pathlib.Path | None, about: str) -> None:
-    """Adds `--results`, and its former spelling `--output`."""
+def add_results(
+    parser: argparse.ArgumentParser,
+    default: str | pathlib.Path | None,
+    about: str,
+    kind: Callable[[str], Any] = local_path,
+) -> None:
+    """Adds `--results`, and its former spelling `--output`; `kind` is `store_root` where it may be an address."""
     path = None if default is None else pathlib.Path(default)
     shown = "" if default is None else f" (default {default})"
-    parser.add_argument("--results", type=local_path, default=path, metavar="FOLDER", help=f"{about}{shown}")
+    parser.add_argument("--results", type=kind, default=path, metavar="FOLDER", help=f"{about}{shown}")
     formerly(parser, "--output", "--results")
 
 
-def add_folder(parser: argparse.ArgumentParser, default: pathlib.Path, about: str) -> None:
-    """Adds a folder of results that is read: as `--results`, or without the word."""
-    parser.add_argument("folder", type=local_path, nargs="?", metavar="FOLDER", help="short for --results FOLDER")
-    parser.add_argument("--results", type=local_path, metavar="FOLDER", help=f"{about} (default {default})")
+def add_folder(
+    parser: argparse.ArgumentParser, default: pathlib.Path, about: str, kind: Callable[[str], Any] = local_path
+) -> None:
+    """Adds a folder of results that is read: as `--results`, or without the word; `kind` as of `add_results`."""
+    parser.add_argument("folder", type=kind, nargs="?", metavar="FOLDER", help="short for --results FOLDER")
+    parser.add_argument("--results", type=kind, metavar="FOLDER", help=f"{about} (default {default})")
 
 
-def chosen_folder(args: argparse.Namespace, default: pathlib.Path) -> pathlib.Path:
-    """Returns the folder that `add_folder` read."""
+def chosen_folder(args: argparse.Namespace, default: pathlib.Path) -> Any:
+    """Returns the folder that `add_folder` read: a path, or an address where it takes one."""
     if args.folder is not None and args.results is not None and args.folder != args.results:
         raise ValueError(f"Expected one results folder. Received: {args.folder} and --results {args.results}")
-    return pathlib.Path(args.results or args.folder or default)
+    return stores.check_root(args.results or args.folder or default)
 
 
 def suggest(action: argparse.Action, words: Callable[[], Sequence[str]]) -> None:

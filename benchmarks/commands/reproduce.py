@@ -75,7 +75,9 @@ _VERDICT = re.compile(rf"([A-Z][\w-]*): ({'|'.join(stats.VERDICTS)}): .*")
 _LOGS = "logs"
 
 
-def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = None) -> list[Part]:
+def parts(
+    preset: str, engine: str, output: pathlib.Path, data: str | None = None, address: str | None = None
+) -> list[Part]:
     """Returns the experiments, the quick ones first.
 
     Args:
@@ -83,8 +85,11 @@ def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = Non
         engine: where sweeps run.
         output: the results folder.
         data: the TFDS folder of CIFAR10, where it is not TFDS's own.
+        address: of a running Ray cluster.
     """
     from benchmarks.figures import registry
+
+    cluster = () if address is None else ("--address", address)
 
     linear, bandit = (tuple(registry.select([part])) for part in ("linear", "bandit"))
     where = ("--engine", engine, "--results")
@@ -94,7 +99,7 @@ def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = Non
             figures,
             (),
             (part, "--preset", preset, *where, str(output / part)),
-            (),
+            cluster,
             f"{part}/{figures[0].name}.csv",
         )
         for name, part, figures in (("linear", "linear", linear), ("figures 6, 12", "bandit", bandit))
@@ -107,7 +112,7 @@ def parts(preset: str, engine: str, output: pathlib.Path, data: str | None = Non
         figures = tuple(registry.select(ids))
         options = ("--preset", preset, *where, str(output / "sweep"), "--figures-to", str(output / figures[0].part))
         names = (figure.name for figure in figures)
-        images = store if figures[0].needs_images else ()
+        images = (*cluster, *store) if figures[0].needs_images else cluster
         file = f"{figures[0].part}/{figures[0].name}.csv"
         made.append(Part(name, figures, also, ("sweep", "run", *names, *options), images, file))
     return made
@@ -158,6 +163,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.suggest(only, lambda: [name for part in parts("quick", "local", pathlib.Path()) for name in part.names])
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where sweeps run (default local)")
+    parser.add_argument("--address", help="of a running Ray cluster, which then runs them")
     options.add_results(parser, None, "folder of all results (default results/reproduce/PRESET)")
     places.add_data_dir(parser)
 
@@ -167,8 +173,10 @@ def run(args: argparse.Namespace) -> int:
     output: pathlib.Path = args.results or pathlib.Path("results/reproduce") / args.preset
     about = ", about 6 minutes on two idle cores" if args.preset == "quick" and args.only is None else ""
     title = f"Reproducing the paper at preset {args.preset}{about}, into {output}; the same command continues"
+    if args.address is not None:
+        args.engine = "ray"
     with stages.Stages(title) as shown:
-        chosen = choose(parts(args.preset, args.engine, output, args.data_dir), args.only)
+        chosen = choose(parts(args.preset, args.engine, output, args.data_dir, args.address), args.only)
         pending = [part for part in chosen if not _is_complete(part, args.preset, output)]
         done = [f"{part.name}: complete already" for part in chosen if part not in pending]
         quick = args.preset == "quick"

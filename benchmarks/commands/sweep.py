@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands import options, places
+from trainers import stores
 
 if TYPE_CHECKING:
     from benchmarks.figures.base import Figure
@@ -57,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         options.suggest(figures, lambda: [figure.name for figure in _known()])
         options.add_preset(sub, "quick", "how large; large: testbed and CIFAR10", "large")
-        options.add_results(sub, RESULTS, "folder in which every sweep has one")
+        about = "folder in which every sweep has one, or an address such as gs://bucket/sweeps"
+        options.add_results(sub, RESULTS, about, options.store_root)
         sub.add_argument(
             "--figures-to",
             type=options.local_path,
@@ -77,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     places.add_store(run_parser)
     places.add_data_dir(run_parser)
-    options.add_folder(status_parser, RESULTS, "folder of a sweep, or of several")
+    options.add_folder(status_parser, RESULTS, "folder of a sweep, or of several", options.store_root)
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +149,9 @@ def _status(args: argparse.Namespace) -> int:
     from trainers.sweeps import progress, store
 
     folder = options.chosen_folder(args, RESULTS)
-    several = [] if (folder / store.PLAN).exists() else sorted(path.parent for path in folder.glob(f"*/{store.PLAN}"))
+    several: list[pathlib.Path] = []
+    if isinstance(folder, pathlib.Path) and not (folder / store.PLAN).exists():
+        several = sorted(path.parent for path in folder.glob(f"*/{store.PLAN}"))
     if not several:
         status = progress.read_status(folder)
         options.answer(args, {"folder": folder, **_told(status)}, progress.format_status(status))
@@ -191,14 +195,16 @@ def _plan(figure: Figure, args: argparse.Namespace) -> Plan:
     if args.preset not in figure.presets:
         raise ValueError(f"Expected --preset of {', '.join(figure.presets)} for {figure.name}. Received: {args.preset}")
     output = args.figures_to or _folder(figure, args)
+    if not isinstance(output, pathlib.Path):
+        raise ValueError(f"Expected --figures-to FOLDER, for tables and pictures, with --results {args.results}")
     return running.Plan(figure, figure.presets[args.preset], output, args.preset)
 
 
-def _folder(figure: Figure, args: argparse.Namespace) -> pathlib.Path:
-    return pathlib.Path(args.results / figure.sweep_folder(args.preset))
+def _folder(figure: Figure, args: argparse.Namespace) -> pathlib.Path | str:
+    return stores.join(args.results, figure.sweep_folder(args.preset))
 
 
-def _list_runs(plan: Plan, folder: pathlib.Path, context: dict[str, str | None]) -> None:
+def _list_runs(plan: Plan, folder: pathlib.Path | str, context: dict[str, str | None]) -> None:
     """Prints the ids of all runs that can be known now, with their state."""
     from trainers.sweeps import store
 

@@ -28,7 +28,7 @@ class Plan:
 
 def run(
     plans: Sequence[Plan],
-    folder: pathlib.Path,
+    folder: pathlib.Path | str,
     context: Mapping[str, Any],
     *,
     deadline: float = float("inf"),
@@ -39,7 +39,7 @@ def run(
 
     Args:
         plans: the figures.
-        folder: of their runs.
+        folder: of their runs; or an address.
         context: where things are on the machines that run them.
         deadline: by `time.monotonic`, after which no more runs are started.
         retry_failed: whether to compute failed runs again, and to train members again whose files are damaged.
@@ -48,6 +48,7 @@ def run(
     Returns:
         1 where runs have failed, 0 otherwise.
     """
+    from trainers import stores
     from trainers.sweeps import store, sweep
 
     base.require_packages()
@@ -64,7 +65,7 @@ def run(
                 continue
             failed += report.failed
             if report.failed:
-                where = folder / store.FAILURES
+                where = stores.join(folder, store.FAILURES)
                 print(f"{name}: {report.failed} runs failed; {where} says why, --retry-failed runs them again")
             if report.left:
                 print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
@@ -110,7 +111,7 @@ def _without_members(runs: Sequence[Run]) -> set[str]:
     return found
 
 
-def draw(plan: Plan, folder: pathlib.Path) -> None:
+def draw(plan: Plan, folder: pathlib.Path | str) -> None:
     """Draws a figure from the rows that are there."""
     from trainers.sweeps import store
 

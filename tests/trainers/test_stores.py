@@ -13,8 +13,10 @@ import pytest
 
 from tests.member_process import make_config, make_data, read_members
 from tests.needs import needs
+from tests.trainers.sweeps import test_sweep
 from trainers import stores
 from trainers.images import store as member_store
+from trainers.sweeps import store as sweep_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 ADDRESS = "memory://tests/members"
@@ -195,6 +197,54 @@ def test_a_damaged_object_is_known_by_its_checksum(name, elsewhere):
     files._place._store.pipe_file(path, bytes(content))
     elsewhere()
     assert member_store.MemberFiles(ADDRESS, CONFIG).status(verify=True).state is member_store.State.CORRUPT
+
+
+# Results of sweeps.
+
+
+def _rows(runs):
+    return [{"id": run.id, "hash": run.hash, "kind": run.kind, "wall_seconds": 1.0, "y": 4.0} for run in runs]
+
+
+def test_results_of_a_sweep_are_found_on_other_machines(root, elsewhere, monkeypatch):
+    runs = test_sweep.squares(3)
+    with sweep_store.Store(root, shared=True) as store:
+        store.plan(runs)
+        store.append(_rows(runs[:1]))
+        elsewhere()
+        if not isinstance(root, str):
+            assert store.folder == root
+        else:
+            with pytest.raises(sweep_store.FolderInUseError, match="Expected memory://tests/members to be free"):
+                sweep_store.Store(root)
+            assert sweep_store.read_results(root) == []  # Not yet: whole files are sent from time to time.
+            monkeypatch.setattr(sweep_store, "COMMIT_SECONDS", 0.0)
+        store.append(_rows(runs[1:2]))
+        assert [row["id"] for row in sweep_store.read_results(root)] == [run.id for run in runs[:2]]
+    elsewhere("third")
+    with sweep_store.Store(root, shared=True) as store:
+        assert set(store.timings) == {run.hash for run in runs[:2]}
+        store.append(_rows(runs))
+        store.append([], [{**_rows(runs)[0], "error": "none"}])
+    elsewhere("fourth")
+    assert [row["id"] for row in sweep_store.read_results(root)] == [run.id for run in runs]
+    assert [run.id for run in sweep_store.read_plan(root)] == [run.id for run in runs]
+    assert len(sweep_store.read_failures(root)) == 1
+
+
+@needs("fsspec")
+def test_a_writer_that_was_thought_lost_does_not_write_over_what_came_after(elsewhere, monkeypatch):
+    runs = test_sweep.squares(2)
+    first = sweep_store.Store(ADDRESS)
+    elsewhere()
+    monkeypatch.setattr(stores, "LEASE_SECONDS", 0.0)
+    stores.place(ADDRESS)._remove(stores.CLAIM)
+    with sweep_store.Store(ADDRESS) as second:
+        second.append(_rows(runs[1:]))
+        first.append(_rows(runs[:1]))
+        with pytest.raises(stores.StoreError, match="Expected to be the only one at memory://"):
+            first.close()
+    assert [row["id"] for row in sweep_store.read_results(ADDRESS)] == [runs[1].id]
 
 
 # A server that speaks S3, on loopback. It needs moto and s3fs, which nothing else here does.

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_ensembles import files
+from trainers import stores
 from trainers.images import cifar10
 from trainers.images import config as member_config
 from trainers.images import store as member_store
@@ -194,7 +195,7 @@ def _load(name: str, data: str | None) -> Splits:
 
 def arrays_name(path: str) -> str:
     """Returns the `data` field of members that are trained on a user's arrays: their content decides it."""
-    arrays = files.load_arrays(path)
+    arrays = files.load_arrays(_here(path))
     if missing := sorted(set(_ARRAYS) - set(arrays)):
         raise ValueError(f"Expected {', '.join(_ARRAYS)} in {path}. Received: no {', '.join(missing)}")
     digest = hashlib.sha256()
@@ -207,7 +208,19 @@ def arrays_name(path: str) -> str:
 
 def num_train_images(path: str) -> int:
     """Returns how many training images a user's arrays hold."""
-    return len(files.load_arrays(path)["y_train"])
+    return len(files.load_arrays(_here(path))["y_train"])
+
+
+def _here(path: str) -> str:
+    """Returns where a file can be read; one of an object store in the cache of that."""
+    if not stores.is_address(path):
+        return path
+    folder, _, name = path.rpartition("/")
+    place = stores.place(folder)
+    place.fetch(name)
+    if not (place.folder / name).exists():
+        raise ValueError(f"Expected a file at {path}. Received: none there")
+    return str(place.folder / name)
 
 
 def _load_arrays(name: str, path: str | None) -> Splits:
@@ -218,7 +231,7 @@ def _load_arrays(name: str, path: str | None) -> Splits:
         raise ValueError(f"Expected the .npz file of {name} as data. Received: {path}")
     if (found := arrays_name(path)) != name:
         raise ValueError(f"Expected the arrays named {name}. Received: {path}, which holds {found}")
-    arrays = files.load_arrays(path)
+    arrays = files.load_arrays(_here(path))
     x_train, y_train, x_test, y_test = (arrays[part] for part in _ARRAYS)
     classes = int(max(y_train.max(), y_test.max())) + 1
     train = image_data.make_data(x_train, y_train, classes)

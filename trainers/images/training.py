@@ -66,6 +66,7 @@ def train(
     Raises:
         member_store.MemberBusyError: if it is not to wait, and would have to.
         member_store.MemberError: if the training diverges or has done so before, or if its files are corrupt.
+        WorkersLostError: if another process of the same training has gone.
         preemption.Preempted: after SIGTERM, or its like; the training is kept up to its last step.
     """
     if len(train_data) != config.num_train:
@@ -85,9 +86,24 @@ def train(
                 f"'tf-ensembles cifar10 train ... --retrain {config.member}' tries again"
             )
         training = Training(config, train_data, chosen, files if writes else None)
-        training.resume(member_store.MemberFiles(store, config))
-        training.run(checkpoint_seconds, progress)
-        return training.finish(test_data, keep_weights)
+        try:
+            training.resume(member_store.MemberFiles(store, config))
+            training.run(checkpoint_seconds, progress)
+            return training.finish(test_data, keep_weights)
+        except tf.errors.OpError as error:
+            if (workers := member_engine.num_workers(chosen)) == 1:
+                raise
+            said = str(error.message).partition("aborted by:")
+            reason = f"{type(error).__name__}: {(said[2] or said[0]).strip().splitlines()[0]}"[:300]
+            raise WorkersLostError(
+                f"Expected all {workers} workers of $TF_CONFIG to stay. Received: another has gone while member "
+                f"{config.member} was at step {training.step} ({reason}). Start the same command on all again, or on "
+                f"others in their place: it goes on from the last checkpoint in {store}"
+            ) from error
+
+
+class WorkersLostError(ConnectionError):
+    """Another process of a training that several do together has gone."""
 
 
 class Training:
@@ -204,6 +220,11 @@ class Training:
                 saved_at = time.monotonic()
             if preemption.is_asked():
                 raise preemption.Preempted(f"member {config.member} is kept up to step {self._step}")
+
+    @property
+    def step(self) -> int:
+        """How many steps have been made."""
+        return self._step
 
     def _notes(self) -> member_store.Arrays:
         """Returns what a checkpoint holds beside the engine's state."""

@@ -11,12 +11,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tf_ensembles import extras, machine
 from trainers import onednn, preemption
-from trainers.sweeps import engines
+from trainers.sweeps import engines, shipping
 from trainers.sweeps import worker as sweep_worker
 
 # Seconds: of connecting to a cluster's port, of joining it, between two looks at its head, and until it counts as lost.
@@ -31,13 +31,23 @@ _TOKEN = "A cluster with tokens wants RAY_AUTH_MODE=token and its token in RAY_A
 class RayEngine:
     """Ray actors of one CPU each, and of GPUs if asked for: on a Ray of our own, bound to loopback, or on a cluster."""
 
-    def __init__(self, num_workers: int | None = None, address: str | None = None, gpus_per_run: float = 0.0):
+    def __init__(
+        self,
+        num_workers: int | None = None,
+        address: str | None = None,
+        gpus_per_run: float = 0.0,
+        *,
+        ship: Sequence[str] = (),
+        bring: str | None = None,
+    ):
         """Connects to the cluster at `address`, or starts a Ray on this machine that ends with this process.
 
         Args:
             num_workers: units computed at a time; by default as many as CPUs, and GPUs, allow.
             address: of the cluster.
             gpus_per_run: 0.25: four runs share a GPU; 1 and more: a run has them for itself. A worker sees no others.
+            ship: files of this machine that contexts of runs name, sent to each node of a cluster once (`shipping`).
+            bring: a folder of this machine that runs write to, whose files come back from nodes that do not see it.
         """
         engines.check_workers(num_workers)
         if not (0.0 <= gpus_per_run <= 1.0 or (gpus_per_run > 0 and gpus_per_run == int(gpus_per_run))):
@@ -80,6 +90,8 @@ class RayEngine:
         if self._gpus:
             options["num_gpus"] = self._gpus
         self._actor_class = ray.remote(**options)(_RayWorker)
+        here = address is None  # Then workers see all files of this machine.
+        self.luggage = shipping.pack(ray) if here else shipping.pack(ray, ship, bring)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
         self._since: dict[int, float] = {}  # by slot: when it was given its unit, or has become idle
@@ -105,7 +117,7 @@ class RayEngine:
 
     def submit(self, slot: int, message: dict[str, Any]) -> None:
         """Gives a unit to a free slot."""
-        actor = self._actors.get(slot) or self._actors.setdefault(slot, self._actor_class.remote())
+        actor = self._actors.get(slot) or self._actors.setdefault(slot, self._actor_class.remote(self.luggage))
         self._pending[actor.compute.remote(message)] = slot
         self._since[slot] = time.monotonic()
 
@@ -134,7 +146,9 @@ class RayEngine:
             slot = self._pending.pop(ref)
             self._since[slot] = time.monotonic()
             try:
-                events.append(engines.Event(slot, tuple(self._ray.get(ref))))
+                outcomes, written = self._ray.get(ref)
+                shipping.unpack(self.luggage, written)  # First: a row says that its files are there.
+                events.append(engines.Event(slot, tuple(outcomes)))
                 self._started.add(slot)
             except self._ray.exceptions.RayError as error:
                 events.append(engines.Event(slot, death=str(error)[-engines.LAST_WORDS :]))
@@ -144,6 +158,7 @@ class RayEngine:
     def close(self) -> None:
         """Ends all workers, busy or not, and a Ray that we started."""
         actors = list(self._actors.values())
+        shipping.end(self.luggage)
         self._actors.clear()
         self._pending.clear()
         self._started.clear()
@@ -269,8 +284,15 @@ class _Pulse:
 class _RayWorker:
     """A process of Ray that computes units."""
 
-    def compute(self, message: dict[str, Any]) -> list[sweep_worker.Outcome]:
+    def __init__(self, luggage: shipping.Luggage) -> None:
+        self._luggage = luggage
+
+    def compute(self, message: dict[str, Any]) -> tuple[list[sweep_worker.Outcome], list[shipping.Written]]:
+        import ray
+
+        context, folder = shipping.arrive(ray, self._luggage, message["context"])
         try:
-            return sweep_worker.compute(message)
+            outcomes = sweep_worker.compute({**message, "context": context})
         except preemption.Preempted:
-            return preemption.leave()
+            preemption.leave()
+        return outcomes, shipping.leave(folder)

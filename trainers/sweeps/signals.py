@@ -125,17 +125,17 @@ class Stop:
 
     @property
     def notice(self) -> float:
-        """Seconds that workers have to keep what they have done: some after SIGTERM, which tells of an end to come."""
+        """Seconds to keep what is under way, where that can be: some after SIGTERM, which tells of an end to come."""
         return NOTICE_SECONDS if self.number == signal.SIGTERM else 0.0
 
     @contextlib.contextmanager
-    def closing(self) -> Iterator[None]:
-        """Lets the body take as long as it likes, unless a signal asks for an end."""
+    def closing(self, notice: float = 0.0) -> Iterator[None]:
+        """Lets the body take as long as it likes, unless a signal asks for an end: then `notice` seconds, and some."""
         if not self.asked:
             yield
             return
         ended = threading.Event()
-        threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS + self.notice), daemon=True).start()
+        threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS + notice), daemon=True).start()
         try:
             yield
         finally:

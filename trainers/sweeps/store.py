@@ -12,6 +12,10 @@ checksum; one that does not match is left out, which is told, and its run is com
 were checksums are read and counted as unverified. The lock is the kernel's, so it ends with its holder, however that
 ends.
 
+The folder may be one of an object store, such as `s3://bucket/sweep` (`stores`). The writer alone commits: it appends
+to files of its machine, and sends them whole every `COMMIT_SECONDS` and at its end. Where its machine is lost before,
+the rows since are computed again. A claim in the place of the lock keeps a second writer away.
+
 Rows that were stored before kinds of runs had names are read as if they had one (`kinds.ALIASES`), so old folders are
 continued and nothing in them is rewritten.
 """
@@ -29,6 +33,7 @@ from types import TracebackType
 from typing import Any
 
 from tf_ensembles import files
+from trainers import stores
 from trainers.sweeps import lines
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps.lines import Row as Row
@@ -39,6 +44,8 @@ PLAN, RESULTS, FAILURES, DAMAGED, LOCK = "plan.jsonl", "results.jsonl", "failure
 
 # A reader that looks whether a sweep is running holds the lock for an instant; a writer outwaits that.
 _LOCK_PATIENCE = 1.5
+# Seconds between two commits to an object store, which takes whole files only.
+COMMIT_SECONDS = 20.0
 
 
 class FolderInUseError(ValueError):
@@ -49,40 +56,47 @@ class StoreError(OSError):
     """The results folder cannot be written; what it held is as it was."""
 
 
-def read_plan(folder: str | os.PathLike[str]) -> list[sweep_runs.Run]:
+def _path(folder: stores.Root, name: str) -> pathlib.Path:
+    """Returns a file of a results folder, as it is now."""
+    place = stores.place(folder)
+    place.fetch(name)
+    return place.folder / name
+
+
+def read_plan(folder: stores.Root) -> list[sweep_runs.Run]:
     """Returns all the runs that were ever planned in a folder, in their order."""
-    return lines.read(pathlib.Path(folder) / PLAN, lines.planned_run).found
+    return lines.read(_path(folder, PLAN), lines.planned_run).found
 
 
-def read_planned(folder: str | os.PathLike[str]) -> lines.Found[lines.Planned]:
+def read_planned(folder: stores.Root) -> lines.Found[lines.Planned]:
     """Returns what an estimate needs of all the runs that were ever planned in a folder, in their order."""
-    return lines.read(pathlib.Path(folder) / PLAN, lines.planned)
+    return lines.read(_path(folder, PLAN), lines.planned)
 
 
-def read_results(folder: str | os.PathLike[str]) -> list[Row]:
+def read_results(folder: stores.Root) -> list[Row]:
     """Returns the rows of completed runs in the order in which they were completed."""
-    return lines.read(pathlib.Path(folder) / RESULTS, lines.row).found
+    return lines.read(_path(folder, RESULTS), lines.row).found
 
 
-def read_timings(folder: str | os.PathLike[str]) -> lines.Found[Timing]:
+def read_timings(folder: stores.Root) -> lines.Found[Timing]:
     """Returns how long completed runs took, in the order in which they were completed."""
-    return lines.read(pathlib.Path(folder) / RESULTS, lines.timing)
+    return lines.read(_path(folder, RESULTS), lines.timing)
 
 
-def read_failures(folder: str | os.PathLike[str]) -> list[Row]:
+def read_failures(folder: stores.Root) -> list[Row]:
     """Returns the rows of failed attempts, also of runs that succeeded later."""
-    return lines.read(pathlib.Path(folder) / FAILURES, lines.row).found
+    return lines.read(_path(folder, FAILURES), lines.row).found
 
 
-def read_failed(folder: str | os.PathLike[str]) -> set[str]:
+def read_failed(folder: stores.Root) -> set[str]:
     """Returns the hashes of runs that have failed, also of those that succeeded later."""
-    return {row["hash"] for row in lines.read(pathlib.Path(folder) / FAILURES, lines.row, keep=lines.hash_only).found}
+    return {row["hash"] for row in lines.read(_path(folder, FAILURES), lines.row, keep=lines.hash_only).found}
 
 
-def read_holder(folder: str | os.PathLike[str]) -> Row | None:
+def read_holder(folder: stores.Root) -> Row | None:
     """Returns who is writing to the folder, or None if nobody is."""
     try:
-        file = os.open(pathlib.Path(folder) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(stores.place(folder).folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -163,12 +177,20 @@ class Store:
             holder: what to tell others about this process, beside its id and machine.
             shared: whether the folder may be one that every user of the machine can write to.
         """
-        self.folder = files.local_path(folder)
+        self.root = stores.check_root(folder)
+        self._place = stores.place(folder)
+        self.folder = self._place.folder  # of an object store: the cache of it
+        self._committed_at, self._changed = time.monotonic(), set[str]()
         self._files = contextlib.ExitStack()
         try:
             self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._check_private(shared)
             self._lock(holder or {})
+            try:
+                self._files.enter_context(self._place.claimed(wait=False, locked=True))
+            except stores.BusyError:
+                raise FolderInUseError(_in_use(folder, {})) from None
+            self._place.fetch(PLAN, RESULTS, FAILURES, DAMAGED)
             for name in (RESULTS, FAILURES):
                 os.close(files.open_own(self.folder / name))  # Raises where it is a link, or no file.
             timings = lines.read(self.folder / RESULTS, lines.timing)
@@ -179,6 +201,9 @@ class Store:
             self._set_aside(PLAN, plan.damaged)
             self._results, self._failures = (self._open(name) for name in (RESULTS, FAILURES))
         except files.DamagedError:
+            self._files.close()
+            raise
+        except stores.StoreError:
             self._files.close()
             raise
         except OSError as error:
@@ -246,6 +271,7 @@ class Store:
             os.fsync(aside)
         finally:
             os.close(aside)
+        self._changed.add(DAMAGED)
         self._replace(name, (line for number, line in numbered if number not in numbers))
 
     def plan(self, runs: Sequence[sweep_runs.Run]) -> None:
@@ -283,6 +309,16 @@ class Store:
                 file.writelines(content)
         except OSError as error:
             raise _trouble(self.folder, error) from error
+        self._changed.add(name)
+        self._commit()
+
+    def _commit(self, now: bool = False) -> None:
+        """Sends what has changed to the store that the folder is of, and a sign of life, if it is time."""
+        if now or time.monotonic() - self._committed_at > COMMIT_SECONDS:
+            self._place.check_claim()
+            self._place.commit(*sorted(self._changed))
+            self._committed_at = time.monotonic()
+            self._changed.clear()
 
     def append(self, rows: Sequence[Row], failures: Sequence[Row] = ()) -> None:
         """Writes rows of completed runs and of failed attempts. A run that is already there is not written twice."""
@@ -290,6 +326,8 @@ class Store:
         self._results.append(fresh.values())
         self.timings.update((key, lines.timing_of(row)) for key, row in fresh.items())
         self._failures.append(failures)
+        self._changed |= {name for name, rows in ((RESULTS, fresh), (FAILURES, failures)) if rows}
+        self._commit()
         self.failed |= {row["hash"] for row in failures}
         self.failed -= set(fresh)
 
@@ -309,7 +347,8 @@ class Store:
 
     def close(self) -> None:
         """Closes the files and gives the folder to others."""
-        self._files.close()
+        with self._files:
+            self._commit(now=True)
 
     def __enter__(self) -> Store:
         return self
@@ -320,7 +359,7 @@ class Store:
         self.close()
 
 
-def _in_use(folder: pathlib.Path, holder: Row) -> str:
+def _in_use(folder: stores.Root, holder: Row) -> str:
     who = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
     return (
         f"Expected {folder} to be free. Received: {who} is running this sweep there. "

@@ -61,6 +61,9 @@ def make_engine(
     num_workers: int | None = None,
     address: str | None = None,
     gpus_per_run: float = 0.0,
+    *,
+    ship: Sequence[str] = (),
+    bring: str | None = None,
 ) -> sweep_engines.Engine:
     """Returns an engine by name.
 
@@ -69,6 +72,8 @@ def make_engine(
         num_workers: units computed at a time; by default one per core.
         address: of a running Ray cluster; by default Ray is started on this machine.
         gpus_per_run: that Ray gives to each worker, such as 0.25 or 1.
+        ship: files of this machine that contexts of runs name, sent once to each node of a cluster.
+        bring: a folder that contexts of runs name; what nodes that do not see it have written comes back.
     """
     if name == "local":
         if address is not None:
@@ -79,7 +84,7 @@ def make_engine(
     if name == "ray":
         from trainers.sweeps import ray_engine
 
-        return ray_engine.RayEngine(num_workers, address, gpus_per_run)
+        return ray_engine.RayEngine(num_workers, address, gpus_per_run, ship=ship, bring=bring)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -112,25 +117,32 @@ class Sweep:
         show: bool = False,
         shared: bool = False,
         gpus_per_run: float = 0.0,
+        ship: Sequence[str] = (),
+        bring: str | None = None,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
         Args:
-            folder: the results folder, made if it does not exist.
+            folder: the results folder, made if it does not exist; or an address such as `gs://bucket/sweep`.
             engine: `"local"`, `"ray"` or a function that makes an engine.
             num_workers: runs computed at a time; by default one per core.
             address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
             shared: whether the folder may be one that every user of the machine can write to.
             gpus_per_run: of the Ray engine; see `make_engine`.
+            ship: likewise.
+            bring: likewise.
         """
         name = engine if isinstance(engine, str) else "custom"
         self._make: Callable[[], sweep_engines.Engine] = (
-            engine if callable(engine) else lambda: make_engine(name, num_workers, address, gpus_per_run)
+            engine
+            if callable(engine)
+            else lambda: make_engine(name, num_workers, address, gpus_per_run, ship=ship, bring=bring)
         )
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
         self._guarded = name == "ray"
+        self._goes_on = False  # whether runs of the last plan are of a kind that goes on from where it was
         self._show = show
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
@@ -146,13 +158,14 @@ class Sweep:
             time_limit: seconds after which no more runs are started; those that are running are waited for.
         """
         self.store.plan(runs)
+        self._goes_on = any(kinds.progress_of(kind) for kind in {run.kind for run in runs})
         skip = set() if retry_failed else {run.hash for run in runs if run.hash in self.store.failed}
         done = self.store.done
         units = sweep_runs.make_units(runs, done, skip)
         before = len(self.store.timings)
         if self._show:
             self._announce(runs, skip)
-        self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.folder}")
+        self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.root}")
         if units and (time_limit is None or time_limit > 0):
             try:
                 with self._stop.listening(guarded=self._guarded):
@@ -163,7 +176,7 @@ class Sweep:
             except sweep_engines.EngineLostError as error:
                 completed = len(self.store.timings) - before
                 raise sweep_engines.EngineLostError(
-                    f"{error}. {completed} runs of this session and all before are stored in {self.store.folder}; the "
+                    f"{error}. {completed} runs of this session and all before are stored in {self.store.root}; the "
                     "same command continues"
                 ) from None
         failed = sum(run.hash in self.store.failed for run in runs)
@@ -175,7 +188,7 @@ class Sweep:
         text = f"{len(runs)} runs, {done} done"
         if skip:
             text += f", {len(skip)} failed before (--retry-failed runs them again)"
-        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.folder}", flush=True)
+        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.root}", flush=True)
 
     def row(self, run: Run, outcome: dict[str, Any]) -> sweep_store.Row:
         """Returns the row of an outcome: configuration and result as columns, and the facts of the run."""
@@ -191,9 +204,10 @@ class Sweep:
     def close(self) -> None:
         """Ends the workers and gives the folder to others."""
         if self._engine is not None:
-            with self._stop.closing():
-                if self._stop.notice and isinstance(self._engine, sweep_engines.LocalEngine):
-                    self._engine.give_notice(self._stop.notice)
+            notice = self._stop.notice if self._goes_on else 0.0
+            with self._stop.closing(notice):
+                if notice and isinstance(self._engine, sweep_engines.LocalEngine):
+                    self._engine.give_notice(notice)
                 self._engine.close()
             self._engine = None
         self.store.close()

@@ -13,12 +13,13 @@ from typing import Any
 from benchmarks.commands import options, places
 from benchmarks.commands import sweep as sweep_command
 from benchmarks.commands.cifar10 import ensembles
+from trainers import stores
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
 from trainers.images import strategies
 from trainers.images.config import MemberConfig
 from trainers.images.runs import EnsembleConfig
-from trainers.images.store import MemberFiles
+from trainers.images.store import MemberFiles, State
 
 AGENTS = ("vgg", "ensemble-n", "ensemble-p", "ensemble-bp")
 
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"Expected --strategy auto or cpu with --workers or --engine. Received: {args.strategy}")
     if (args.workers is not None or args.engine) and args.parallel == "members":
         raise ValueError("Expected --parallel members, or --workers and --engine. Received: both")
-    if args.arrays is not None and not pathlib.Path(args.arrays).is_file():
+    if args.arrays is not None and not (stores.is_address(args.arrays) or pathlib.Path(args.arrays).is_file()):
         raise ValueError(f"Expected a file for --arrays. Received: {args.arrays}")
     ensemble = EnsembleConfig(_first_member(args, replicas=1), _num_members(args))  # Complains before TensorFlow loads.
     if bad := sorted(set(args.retrain) - set(range(ensemble.num_members))):
@@ -213,10 +214,12 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
     from trainers.sweeps import sweep
 
     data = args.arrays or args.data_dir
-    context = {**places.context(args.store, data), "keep_weights": not args.no_weights}
+    context: dict[str, Any] = {**places.context(args.store, data), "keep_weights": not args.no_weights}
     runs = [
         sweep.make_run(f"member{config.member}", member_runs.TRAIN, config.to_dict(), context=context)
         for config in ensemble.members
+        # Nodes may not see those that are finished.
+        if args.address is None or MemberFiles(args.store, config).status().state is not State.FINISHED
     ]
     if any(MemberFiles(args.store, config).is_busy() for config in ensemble.members):
         runs.reverse()  # Another driver is at the first ones: this one begins at the other end.
@@ -229,6 +232,8 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
             address=args.address,
             show=True,
             gpus_per_run=args.gpus_per_run,
+            ship=[context["data"]] if args.arrays is not None and not stores.is_address(args.arrays) else [],
+            bring=context["store"],
         ) as one_sweep:
             report = one_sweep.execute(runs)
         failures = [f"{row['id']}: {row['error']}" for row in sweep_store.read_failures(folder)]

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -119,3 +120,27 @@ def test_replicas_compute_what_one_device_does(tmp_path):
     # Sixteen float32 steps; only the order of sums differs. Without synchronized batch norm: 0.4.
     np.testing.assert_allclose(mirrored_logits, one, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(worker_logits, one, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow  # 60 s
+def test_a_worker_that_goes_is_told_in_a_line_by_those_that_stay(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    processes = [
+        _start(
+            tmp_path / "store",
+            *("--strategy", "multiworker", "--epochs", "100000"),
+            TF_CONFIG=json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}),
+        )
+        for index in range(2)
+    ]
+    deadline = time.monotonic() + 500.0
+    while not list((tmp_path / "store").glob(f"*/{member_store.CHECKPOINT}")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    processes[1].kill()
+    processes[1].communicate()
+    errors = processes[0].communicate(timeout=500)[1]
+    assert processes[0].returncode not in (0, -9)
+    lines = [line for line in errors.splitlines() if line.startswith("trainers.images.training.WorkersLostError: ")]
+    assert len(lines) == 1, errors[-3000:]
+    assert "Expected all 2 workers of $TF_CONFIG to stay. Received: another has gone while member 0 was at" in lines[0]
+    assert f"it goes on from the last checkpoint in {tmp_path / 'store'}" in lines[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.member_process import make_data, read_members
 from tests.needs import imported, needs
 from tests.trainers.sweeps.test_sweep import ROOT
 from trainers.images import store as member_store
+from trainers.sweeps import store as sweep_store
 from trainers.sweeps import sweep
 
 pytestmark = [pytest.mark.slow, needs("ray")]
@@ -74,11 +76,11 @@ def cluster(tmp_path_factory):
             node.wait(timeout=60)
 
 
-def _call(script, *arguments, cwd):
+def _call(script, *arguments, cwd, timeout=400):
     """Runs a script in a process of its own: a process can join one cluster only."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", *script, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=400)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=timeout)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-3000:]
     return result.stdout
 
@@ -114,6 +116,83 @@ def test_a_sweep_has_the_rows_of_a_local_one_with_more_workers_than_cpus(cluster
     for name, address, workers in (("far", cluster, 3), ("near", "", 2)):
         assert "completed=30" in _call(("-c", SWEEP), tmp_path / name, address, workers, cwd=tmp_path)
     pd.testing.assert_frame_equal(*[sweep.read(tmp_path / name, facts=False) for name in ("far", "near")])
+
+
+def test_reproduce_gives_the_table_and_the_verdicts_of_this_machine(cluster, tmp_path):
+    """Two minutes."""
+    cli = ("-m", "benchmarks.commands.main", "reproduce", "--json", "--preset", "quick", "--only", "F7", "--results")
+    far = json.loads(_call(cli, tmp_path / "far", "--address", cluster, cwd=tmp_path, timeout=3000))
+    near = json.loads(_call(cli, tmp_path / "near", cwd=tmp_path, timeout=3000))
+    assert far["claims"] == near["claims"]
+    assert (far["failed"], near["failed"]) == ([], [])
+    tables = [pd.read_csv(next((tmp_path / name).rglob("figure_7.csv"))) for name in ("far", "near")]
+    pd.testing.assert_frame_equal(*tables)
+
+
+ELASTIC = """
+import sys
+from trainers.sweeps import sweep
+folder, address = sys.argv[1:]
+config = {"seconds": 1.0}
+runs = [sweep.make_run(f"pid/{i}", "tests.sweep_functions:process_id", {**config, "i": i}) for i in range(60)]
+with sweep.Sweep(folder, engine="ray", address=address) as one:
+    print(one.execute(runs))
+"""
+
+
+def test_a_node_joins_a_sweep_and_leaves_it_without_a_word(cluster, tmp_path):
+    """A minute. A worker of the new node is given runs, and dies in the middle of one."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-c", ELASTIC, str(tmp_path / "rows"), cluster]
+    process = subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pids = set()
+    node = _start_node(tmp_path / "third", f"--address={cluster}")
+    try:
+        deadline = time.monotonic() + 300.0
+        while len(pids) < 3 and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.5)
+            pids = {row["pid"] for row in sweep_store.read_results(tmp_path / "rows")}
+        assert len(pids) >= 3, process.communicate(timeout=60)[1][-3000:]  # Two nodes of one CPU, and the third.
+    finally:
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+    said, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-3000:]
+    assert "completed=60, failed=0, left=0" in said
+
+
+SHIPPED = """
+import os, sys
+from trainers.sweeps import ray_engine, sweep
+folder, address, data, store, seen = sys.argv[1:]
+context = {"data": data, "store": store}
+runs = [sweep.make_run(f"copy/{i}", "tests.sweep_functions:copy_data", {"i": i}, context=context) for i in range(6)]
+
+def engine():
+    made = ray_engine.RayEngine(2, address, ship=[data], bring=store)
+    if not int(seen):
+        os.remove(os.path.join(store, made.luggage.mark))
+    return made
+
+with sweep.Sweep(folder, engine=engine) as one:
+    print(one.execute(runs))
+"""
+
+
+@pytest.mark.parametrize("seen", [1, 0], ids=["a shared store", "a store of the driver alone"])
+def test_data_come_once_to_a_node_and_files_back_from_nodes_that_do_not_see_the_store(cluster, tmp_path, seen):
+    """Nodes on one machine see all of its files; a store without the driver's mark is as one that they do not see."""
+    (tmp_path / "data.bin").write_bytes(content := os.urandom(100_000))
+    words = (tmp_path / "rows", cluster, tmp_path / "data.bin", tmp_path / "store", seen)
+    assert "completed=6" in _call(("-c", SHIPPED), *words, cwd=tmp_path)
+    rows = sweep_store.read_results(tmp_path / "rows")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert files == {f"{i}.bin": content for i in range(6)}
+    assert not {row["data"] for row in rows} & {str(tmp_path / "data.bin")}  # A file of the node's own.
+    assert len({row["data"] for row in rows}) <= 2
+    assert {row["store"] == str(tmp_path / "store") for row in rows} == {bool(seen)}
 
 
 GPUS = """
