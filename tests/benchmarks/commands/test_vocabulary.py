@@ -72,7 +72,9 @@ def test_the_same_word_is_the_same_thing_everywhere():
         assert not {"--num-members", "--folder", "--out", "--num-workers"} & set(words), name
         for word in ("--results", "--members", "--seeds", "--seed", "--workers", "--engine", "--store", "--data-dir"):
             if word in words:
-                kinds.setdefault(word, set()).add((words[word].type, words[word].metavar))
+                # A folder, which sweeps and members may have in an object store as well.
+                kind = options.local_path if words[word].type is options.store_root else words[word].type
+                kinds.setdefault(word, set()).add((kind, words[word].metavar))
         if "--preset" in words:
             assert tuple(words["--preset"].choices)[:3] == options.PRESETS
     assert {word: len(found) for word, found in kinds.items() if len(found) > 1} == {}
