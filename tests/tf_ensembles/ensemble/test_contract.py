@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+import tf_ensembles as tfe
 from tests import ensemble_contract
 
 ROWS = ensemble_contract.STEPS * ensemble_contract.BATCH
@@ -187,7 +188,7 @@ MODELS = {
 }  # fmt: skip
 TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2}  # one digit of 11 and of 8 bits, lost at each of three steps
 EXPORTED = {"spectral norm", "dict inputs", "listed outputs"}
-SLOW = {"listed outputs", "outputs of a call"}
+SLOW = {"listed outputs", "outputs of a call", "adapted normalization"}
 ADAM = {"embedding", "masked embedding", "dict inputs", "own constants"}
 
 
@@ -211,6 +212,14 @@ def _trunk():
 def test_an_ensemble_of_heads_on_a_trunk_is_its_heads(heads, execution, tmp_path):
     build = MODELS[heads][0]
     ensemble_contract.check(build, IMAGE, tmp_path, execution=execution, trunk=_trunk(), tolerance=2e-5)
+
+
+def test_an_adapted_layer_is_right_after_a_load(tmp_path):
+    """It computes with tensors that it has made of its variables, and so do graphs that were traced before the load."""
+    ensemble = tfe.Ensemble(MODELS["adapted normalization"][0], 2)
+    ensemble.save(tmp_path / "ensemble.keras")
+    loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
+    np.testing.assert_allclose(loaded.predict_on_batch(FLAT), ensemble(FLAT), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,11 @@ class MemberStack(Members):
         """Fills the stacked variables, and what the template's layers have computed from theirs."""
         super().load_own_variables(store)
         for layer in keras_private.all_layers(self.template):
-            if layer.built and hasattr(layer, "finalize_state"):  # An adapted layer; members agree in what it keeps.
+            if layer.built and layer.variables and hasattr(layer, "finalize_state"):  # Adapted, alike in all members.
                 for variable in layer.variables:
                     variable.assign(np.asarray(self._stacked.value[id(variable)])[0])
                 layer.finalize_state()
+                self.forget_traces()  # They hold what it was before.
 
     def squared_norm(self) -> tf.Tensor:
         """Returns `||theta_m||^2` over the trainable variables of each member, `[members]`."""
