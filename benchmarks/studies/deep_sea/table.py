@@ -93,8 +93,9 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> list[pathlib.Pat
             _series(left, own, agent, _NUMBERS.get(agent, style.color_number(agent)), 0.15 * (place - 1.5))
     sizes = np.arange(4, 14)
     left.plot(sizes, 2.0**sizes, color="#888", lw=1, ls=":", zorder=0)
-    left.annotate("$2^N$", (sizes[-1], 2.0 ** sizes[-1]), xytext=(4, -2), textcoords="offset points", color="#555")
-    left.set(xlabel="size N", ylabel="episodes until learned", yscale="log")
+    left.annotate("$2^N$", (sizes[-3], 2.0 ** sizes[-3]), xytext=(6, -6), textcoords="offset points", color="#555")
+    left.set(xlabel="size N", ylabel="episodes until learned", yscale="log", xticks=range(5, 31, 5))
+    left.set_xlim(3.5, max(size for _, size in report) + 0.7)
     left.legend(frameon=False, fontsize=9)
     series = (("scale", "value", "scale of priors", style.color_number(P)), ("members", "members", "members", 4))
     for stage, name, label, number in (*series, ("deep-scale", "value", "scale of priors", 5)):
@@ -105,7 +106,8 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> list[pathlib.Pat
     right.set(xscale="log", yscale="log", xlabel="scale, in units of value; or members", title="ensemble-p")
     right.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1,000"])
     right.tick_params(axis="y", which="minor", labelleft=False)
-    right.legend(frameon=False, fontsize=8)
+    right.set_ylim(40, 3000)
+    right.legend(frameon=False, fontsize=8, loc="upper left")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return style.save(canvas, path)
