@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks import style
 from benchmarks.studies import testbed_reference
-from tf_ensembles import base
+from tf_ensembles import base, files
 
 SIZES = (1, 3, 10, 30, 100)
 DRAWN = (100, 1000)  # indices that an epinet is asked with
@@ -34,8 +34,8 @@ HIDDEN, INDEX, SMALL, PRIOR = (50, 50), 8, (15, 15), (5, 5)
 STEPS, BATCH = 1000, 100
 # Chosen by `tune`: the prior's standard deviation in logits times the temperature, and l2 / (d / T)^0.7.
 CHOSEN = {"prior": 0.3, "l2": 1.0}
-GRID = {"prior": (0.3, 0.1, 1.0), "l2": (1.0, 0.2)}
-TUNING_SEEDS = (1000,)
+GRID = {"prior": (0.03, 0.1, 0.3, 1.0), "l2": (0.01, 0.05, 0.2, 1.0)}
+TUNING_SEEDS = (1000, 1001, 1002)
 
 
 def train_epinet(data: base.Data, knowledge: base.PriorKnowledge, prior: float, l2: float, seed: int) -> Any:
@@ -180,7 +180,7 @@ def _read(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
+    with files.atomic_path(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(
