@@ -234,7 +234,11 @@ class Run:
         arrays = {f"{block}/{place}": part for block, place, part in self._parts()}
         about = np.frombuffer(json.dumps(self._about()).encode(), np.uint8)
         ended = np.concatenate(self._ended, axis=1)
-        files.write_arrays(path, {"about": about, "ended": ended, "open": self._open, **arrays})
+        try:
+            files.write_arrays(path, {"about": about, "ended": ended, "open": self._open, **arrays})
+        except OSError as error:
+            reason = f"{error.strerror or error}; what was saved there before is intact"
+            raise OSError(error.errno, f"Expected to write the run to {path}. Received: {reason}") from None
 
     def restore(self, path: files.Path) -> None:
         """Goes back, or on, to where a run of the same arguments was saved."""

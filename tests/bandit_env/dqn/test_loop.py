@@ -1,6 +1,7 @@
 """The compiled loop against a DQN written out: M separate networks, a list of transitions, the chain rule in NumPy."""
 
 import dataclasses
+import resource
 
 import numpy as np
 import pytest
@@ -156,6 +157,22 @@ def test_the_loop_is_a_dqn_of_separate_members():
 @pytest.mark.parametrize("kind", [environments.DeepSea, OneHot])
 def test_all_agents_with_cells_and_with_observations(agent, kind):
     check_against_written_out(agent, kind(4, stochastic=True), 49, DEEP)
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_saved(tmp_path):
+    run = training.Run(BP, SEA, SEEDS, LEARNER)
+    run.save(tmp_path / "run.npz")
+    before, limits = (tmp_path / "run.npz").read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # A file cannot grow beyond that.
+    try:
+        with pytest.raises(
+            OSError, match=r"Expected to write the run to .*run\.npz\. Received: File too large; what was"
+        ):
+            run.save(tmp_path / "run.npz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "run.npz").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
 
 
 def test_kill_and_resume_gives_the_same_bits(tmp_path):
