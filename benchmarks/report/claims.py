@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from benchmarks import stats
 from benchmarks.claims import judge
@@ -34,7 +35,30 @@ def render(report: Report) -> str:
         f"<tbody>{body}</tbody></table></div>"
     )
     folded = fold(f"The paper, statement by statement: {len(rows)}, and the claims that test them", statements)
-    return section("claims", "All claims in one table", about + claims + folded)
+    beyond = "".join(fold(f"Beyond the paper: {name}, {len(own)} claims", _others(own)) for name, own in report.beyond)
+    return section("claims", "All claims in one table", about + claims + folded + beyond)
+
+
+def _others(results: Sequence[judge.Result]) -> str:
+    """Claims of other papers, or of ours: one family, which is in no count above."""
+    heads = "".join(
+        f'<th scope="col">{name}</th>' for name in ("Claim", "Measured effect", "n", "Verdict", "As one family")
+    )
+    rows = []
+    for result in results:
+        claim = result.claim
+        effects = "".join(_effect(effect, claim.margin) for effect in result.effects) or '<span class="soft">–</span>'
+        why = [f"{result.reason}." if result.reason else "", result.note, f"Supported if {claim.rule}."]
+        said = "".join(f'<span class="why">{escape(text)}</span>' for text in why if text)
+        rows.append(
+            f'<tr><td><span class="id">{escape(claim.id)}</span> <span class="where">{escape(claim.where)}</span>'
+            f'<span class="text">{escape(claim.text)}</span></td><td>{effects}</td>'
+            f'<td class="number">{result.count or "–"}</td><td>{badge(result.verdict)}{said}</td>'
+            f"<td>{_family(result)}</td></tr>"
+        )
+    about = "<caption>A family of tests of its own, which is in no count above.</caption>"
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table class="claims">{about}{body}</table></div>'
 
 
 def _table(report: Report) -> str:

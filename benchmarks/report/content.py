@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import stats
-from benchmarks.claims import judge, sentences
+from benchmarks.claims import deep_sea, judge, neural, sentences
 from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
@@ -59,6 +59,7 @@ class Report:
     environment: dict[str, str]
     times: tuple[tuple[str, str], ...]  # part, and what it took
     speed: TextTable | None
+    beyond: tuple[tuple[str, tuple[judge.Result, ...]], ...] = ()  # families of claims that are not the paper's
 
     def result(self, claim_id: str) -> judge.Result | None:
         """Returns the result of a claim by its id."""
@@ -86,7 +87,14 @@ def collect(folder: str | os.PathLike[str]) -> Report:
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
-    return Report(str(tables.folder), results, sections, environment, times, speed)
+    return Report(str(tables.folder), results, sections, environment, times, speed, _beyond(tables))
+
+
+def _beyond(tables: Tables) -> tuple[tuple[str, tuple[judge.Result, ...]], ...]:
+    """Returns the families of other claims that the folder has tables for, each judged by itself."""
+    families = {"Neural bandits": neural.evaluate, "Deep exploration": deep_sea.evaluate}
+    judged = [(title, tuple(evaluate(tables))) for title, evaluate in families.items()]
+    return tuple((title, results) for title, results in judged if any(result.effects for result in results))
 
 
 def require_some(tables: Tables, results: Sequence[judge.Result]) -> None:

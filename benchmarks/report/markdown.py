@@ -28,6 +28,9 @@ def render(report: Report) -> str:
     lines += [judge.family(report.results), ""]
     header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
     lines += table(header, [_row(result) for result in report.results])
+    for name, results in report.beyond:
+        lines += ["", f"### Beyond the paper: {name}", "", "A family of tests of its own.", ""]
+        lines += table(["claim", "of", *header[1:]], [_other_row(result) for result in results])
     lines += ["", "## The paper, statement by statement", ""]
     lines += table(*content.statements(report))
     lines += ["", "Margins, by which differences are told to be large or small:", ""]
@@ -75,6 +78,11 @@ def _row(result: judge.Result) -> list[str]:
         )
     count = f"{result.count:,}" if result.count else "–"
     return [result.claim.id, result.claim.text, effects, count, verdict, family]
+
+
+def _other_row(result: judge.Result) -> list[str]:
+    name, *rest = _row(result)
+    return [name, result.claim.where, *rest]
 
 
 def _effect(effect: Effect, result: judge.Result) -> str:

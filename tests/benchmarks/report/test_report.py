@@ -16,7 +16,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from benchmarks.claims import judge
+from benchmarks.claims import judge, neural
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
 from benchmarks.commands import report as report_command
@@ -253,6 +253,22 @@ def test_figures_are_drawn_again_from_their_tables(world, tmp_path, capsys):
     drawn = pd.read_csv(folder / "bandit" / "figure_12.csv")
     assert {"estimate", "low", "high"} <= set(drawn)
     assert (folder / "bandit" / "figure_12.png").is_file()
+
+
+def test_claims_of_others_are_shown_apart_where_they_were_measured(content, tmp_path):
+    assert content.beyond == ()  # this world has no such tables
+    kept = pathlib.Path(report_content.__file__).parents[1] / "results"
+    shutil.copytree(kept / "linear", tmp_path / "linear")
+    for name in (neural.REGRETS, neural.CORRELATIONS):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(kept / name, tmp_path / name)
+    found = report_content.collect(tmp_path)
+    ((name, results),) = found.beyond
+    assert [result.claim.id for result in results] == [claim.id for claim in neural.CLAIMS]
+    assert not {result.claim.id for result in results} & {result.claim.id for result in found.results}
+    for text in (report_html.render(found), report_markdown.render(found)):
+        assert f"Beyond the paper: {name}" in text
+        assert all(result.claim.id in text for result in results)
 
 
 def test_the_command_writes_all_three(world, tmp_path, capsys):
