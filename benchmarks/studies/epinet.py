@@ -33,7 +33,7 @@ DRAWN = (100, 1000)  # indices that an epinet is asked with
 HIDDEN, INDEX, SMALL, PRIOR = (50, 50), 8, (15, 15), (5, 5)
 STEPS, BATCH = 1000, 100
 # Chosen by `tune`: the prior's standard deviation in logits times the temperature, and l2 / (d / T)^0.7.
-CHOSEN = {"prior": 0.3, "l2": 1.0}
+CHOSEN = {"prior": 0.1, "l2": 0.2}
 GRID = {"prior": (0.03, 0.1, 0.3, 1.0), "l2": (0.01, 0.05, 0.2, 1.0)}
 TUNING_SEEDS = (1000, 1001, 1002)
 
