@@ -7,10 +7,8 @@ learning time is taken to be the limit: all differences are then at least as lar
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
-import pathlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,18 +228,5 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def evaluate(folder: pathlib.Path | str | Tables) -> list[judge.Result]:
-    """Returns the result of every claim here, from the tables of a results folder."""
-    tables = folder if isinstance(folder, Tables) else Tables(folder)
-    return judge.adjust([judge.judge(claim, tables) for claim in CLAIMS])
-
-
-def main() -> None:
-    """Prints verdicts and effects."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "results")
-    judge.tell(evaluate(parser.parse_args().results))
-
-
 if __name__ == "__main__":
-    main()
+    judge.tell_family(CLAIMS, __doc__)

@@ -14,9 +14,11 @@ would do. Claims that are identities are not tested but checked, and are no part
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import os
+import pathlib
 from collections.abc import Iterable
 
 from benchmarks.claims.base import Claim, Effect, Margin, Region, Unit, combine
@@ -222,9 +224,17 @@ def tally(results: Iterable[Result]) -> dict[str, int]:
     return {verdict: found.count(verdict) for verdict in VERDICTS}
 
 
-def tell(results: Iterable[Result]) -> None:
-    """Prints verdicts and effects."""
-    for result in results:
+def evaluate_family(claims: Iterable[Claim], folder: str | os.PathLike[str] | Tables) -> list[Result]:
+    """Returns the results of claims that are not the paper's: one family of tests of their own."""
+    tables = folder if isinstance(folder, Tables) else Tables(folder)
+    return adjust([judge(claim, tables) for claim in claims])
+
+
+def tell_family(claims: Iterable[Claim], description: str | None) -> None:
+    """Prints verdicts and effects of such claims; the command line may name a results folder."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "results")
+    for result in evaluate_family(claims, parser.parse_args().results):
         print(f"{result.claim.id}: {result.verdict}{f' ({result.reason})' if result.reason else ''}")
         for effect in result.effects:
             print(f"    {effect.label}: {format_effect(effect)}")

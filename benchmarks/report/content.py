@@ -92,8 +92,8 @@ def collect(folder: str | os.PathLike[str]) -> Report:
 
 def _beyond(tables: Tables) -> tuple[tuple[str, tuple[judge.Result, ...]], ...]:
     """Returns the families of other claims that the folder has tables for, each judged by itself."""
-    families = {"Neural bandits": neural.evaluate, "Deep exploration": deep_sea.evaluate}
-    judged = [(title, tuple(evaluate(tables))) for title, evaluate in families.items()]
+    families = {"Neural bandits": neural.CLAIMS, "Deep exploration": deep_sea.CLAIMS}
+    judged = [(title, tuple(judge.evaluate_family(claims, tables))) for title, claims in families.items()]
     return tuple((title, results) for title, results in judged if any(result.effects for result in results))
 
 

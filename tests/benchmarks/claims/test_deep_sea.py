@@ -51,7 +51,7 @@ def verdicts(tables):
 def test_a_world_where_they_hold(tmp_path):
     rows, tables = make(tmp_path)
     assert set(verdicts(tables).values()) == {SUPPORTED}
-    assert {result.adjusted for result in deep_sea.evaluate(tables)} == {SUPPORTED}
+    assert {result.adjusted for result in judge.evaluate_family(deep_sea.CLAIMS, tables)} == {SUPPORTED}
     found = deep_sea.slopes(deep_sea._times(tables, "report"), EPSILON, False)
     assert found.mean() == pytest.approx(1.0, abs=0.05)  # 2^N; sizes beyond the limit are left out.
     assert deep_sea.slopes(deep_sea._times(tables, "report"), P, True).mean() == pytest.approx(1.0, abs=0.05)
