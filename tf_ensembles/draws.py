@@ -100,6 +100,7 @@ class Purpose(enum.Enum):
     DQN_MEMBER = "the member that acts in an episode", 27 * _FAR
     DQN_EXPLORE = "whether and where a DQN explores by chance", 28 * _FAR
     DQN_BATCH = "the transitions that an update of a DQN reads", 29 * _FAR
+    DQN_INDEX = "the indices that an update of an epinet's values averages over", 30 * _FAR
     # Regression: draws of targets.
     VALUE_DRAW = "the members and the noise of draws row by row", 8 * _FAR
     JOINT_NOISE = "the noise of draws across a batch", 9 * _FAR

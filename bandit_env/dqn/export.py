@@ -1,4 +1,4 @@
-"""From a run's networks to a `tfe.Ensemble`: what the compiled loop trained serves in `EnsembleDqnAgent`."""
+"""From a run's networks to Keras: what the compiled loop trained serves in `EnsembleDqnAgent`, or as a `tfe.Epinet`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bandit_env.dqn.training import DqnResult, Learner
 from bandit_env.networks import export
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.methods.epinet import Epinet
 from tf_ensembles.prior import PriorFunction
 
 
@@ -39,6 +40,8 @@ def make_ensemble(
       seed: that of the run's draws.
     """
     learner = learner or Learner()
+    if len(result.kernels) > len(learner.hidden_sizes) + 1:
+        raise ValueError("Expected a run of an ensemble; make_epinet is for epinets. Received: a run of an epinet")
 
     def build() -> keras.Model:
         return build_member(environment, learner.hidden_sizes)
@@ -51,3 +54,48 @@ def make_ensemble(
     if prior is not None:
         export.assign(ensemble.priors, [kernel[place] for kernel in result.prior_kernels])
     return ensemble
+
+
+def make_epinet(
+    result: DqnResult,
+    environment: Environment,
+    learner: Learner | None = None,
+    place: int = 0,
+    num_members: int = 100,
+    seed: int = 0,
+) -> Epinet:
+    """Returns the epinet of one seed as a `tfe.Epinet` of values, `[batch, members, actions]`, with its priors.
+
+    Args:
+      result: of a run.
+      environment: that of the run.
+      learner: that of the run.
+      place: of the seed among the run's.
+      num_members: indices that it draws to predict.
+      seed: decides on those indices.
+    """
+    learner = learner or Learner()
+    layers = len(learner.hidden_sizes) + 1
+    base, small = ([kernel[place] for kernel in part] for part in (result.kernels[:layers], result.kernels[layers:]))
+    if not small:
+        raise ValueError("Expected a run of an epinet; make_ensemble is for ensembles. Received: a run of an ensemble")
+    whole = build_member(environment, learner.hidden_sizes)
+    trunk = keras.Model(whole.inputs[0], whole.layers[-2].output)
+    prior = PriorFunction(lambda: build_member(environment, learner.hidden_sizes), 1.0, normalize=False)
+    made = Epinet(
+        trunk,
+        small[0].shape[2] - base[-2].shape[1],  # features, index and a constant; features and a constant
+        num_outputs=environment.num_actions,
+        hidden=[kernel.shape[1] - 1 for kernel in small[:-1]],
+        prior=prior if result.prior_kernels else None,
+        num_members=num_members,
+        seed=seed,
+    )
+    made(np.zeros([1, *environment.observation_shape], np.float32))
+    for layer_group, kernels in (([*trunk.layers, made.base], base), (made.small, small)):
+        variables = [variable for layer in layer_group for variable in layer.variables]
+        for variable, value in zip(variables, export.dense_weights(kernels), strict=True):
+            variable.assign(value[0])
+    if result.prior_kernels:
+        export.assign(made.priors, [kernel[place] for kernel in result.prior_kernels])
+    return made

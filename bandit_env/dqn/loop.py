@@ -3,9 +3,10 @@
 Where an environment has finitely many cells and shows them as one-hot observations, networks are evaluated at all cells
 at once: the first layer is then its kernel, without a product; one forward pass serves the choice of an action, the
 values of a minibatch and its double-Q targets, and the target network is a table. Else they are evaluated at the rows
-of a minibatch. Both compute the same formulas.
+of a minibatch. Both compute the same formulas. An epinet has an index in place of a member; `epinet` has its formulas.
 
-Shapes: S seeds, M members, A actions, C places of the ring buffer, B rows of a minibatch, R cells.
+Shapes: S seeds, M members (or indices of an update), A actions, C places of the ring buffer, B rows of a minibatch, R
+cells.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bandit_env import steps, thompson
+from bandit_env.dqn import epinet
 from bandit_env.dqn.environments import Environment, Outcome, World
 from bandit_env.networks import network
 from bandit_env.networks.network import Kernels
@@ -31,14 +33,16 @@ class Plan(NamedTuple):
     every: int  # transitions per update
     period: int  # updates per copy to the target network
     cells: bool  # whether networks are evaluated at all cells
+    indices: tuple[int, int] | None = None  # of an epinet: how many per update, and numbers of each
+    layers: int = 0  # of an epinet's base network
 
 
 class Setting(NamedTuple):
     """What each step reads."""
 
     world: World
-    prior: Kernels  # [S, M, out, in]; () where there are none
-    table: Tensor  # what priors say about each cell, [S, M, A, R]; [0] where cells are not counted
+    prior: Kernels  # [S, M, out, in], or [S, D, out, in] of an epinet; () where there are none
+    table: Tensor  # what each of them says about each cell, [S, M or D, A, R]; [0] where cells are not counted
     epsilon: Tensor
     discount: Tensor
     rate: Tensor
@@ -47,6 +51,7 @@ class Setting(NamedTuple):
     member_key: Tensor
     explore_key: Tensor
     batch_key: Tensor
+    index_key: Tensor
 
 
 class Ring(NamedTuple):
@@ -66,9 +71,9 @@ class State(NamedTuple):
     updates: Tensor  # int32
     episode: Tensor  # [S] int64
     place: Any  # the environment's state
-    kernels: Kernels  # [S, M, out, in]
+    kernels: Kernels  # [S, M, out, in]; M is 1 for an epinet
     moments: tuple[Kernels, Kernels]  # Adam's
-    target: Any  # a table [S, M, A, R], or kernels
+    target: Any  # a table [S, M, A, R], or kernels: those of an epinet, whose indices change, always
     ring: Ring
 
 
@@ -98,9 +103,14 @@ def initial_state(plan: Plan, setting: Setting, kernels: Any, capacity: int) -> 
         plan.environment.start(setting.world, episode),
         kernels,
         (zeros, zeros),
-        network.outputs_of(kernels, None) if plan.cells else kernels,
+        network.outputs_of(kernels, None) if _has_table(plan) else kernels,
         Ring(rows, rows, tf.zeros([capacity, seeds], tf.int32), number, number),
     )
+
+
+def _has_table(plan: Plan) -> bool:
+    """Whether values at all cells are kept from one step to the next."""
+    return plan.cells and plan.indices is None
 
 
 def make_graph(plan: Plan, block: int) -> Any:
@@ -125,8 +135,8 @@ def take_step(plan: Plan, state: State, setting: Setting) -> tuple[State, Happen
     """Returns the state after a transition and, where one is due, an update."""
     environment = plan.environment
     cell = environment.cell(state.place)
-    below = network.layers_of(state.kernels, None) if plan.cells else []
-    table = network.last_of(state.kernels, below) if plan.cells else None
+    below = network.layers_of(state.kernels, None) if _has_table(plan) else []
+    table = network.last_of(state.kernels, below) if _has_table(plan) else None
     action = choose(plan, state, setting, cell, table)
     count = tf.fill(tf.shape(cell), state.count)
     outcome = environment.step(setting.world, state.place, action, count)
@@ -162,7 +172,9 @@ def choose(plan: Plan, state: State, setting: Setting, cell: Tensor, table: Tens
     """Returns the action that the episode's member likes best, or one by chance, `[S]`."""
     rows, members = setting.world.rows, state.kernels[0].shape[1]
     member = pick_member(setting.member_key, state.episode, rows, members)
-    if plan.cells:
+    if plan.indices is not None:
+        value = _value_by_index(plan, state, setting, cell)
+    elif plan.cells:
         values = table + setting.table if plan.prior else table
         own = tf.gather(values, member, batch_dims=1)
         value = tf.gather(own, cell[:, tf.newaxis], axis=2, batch_dims=1)[..., 0]
@@ -174,6 +186,18 @@ def choose(plan: Plan, state: State, setting: Setting, cell: Tensor, table: Tens
     action = tf.argmax(value, axis=1, output_type=tf.int32)
     ids = steps.make_ids(state.count, rows)
     return explored(action, plan.environment.num_actions, setting.explore_key, ids, setting.epsilon)
+
+
+def _value_by_index(plan: Plan, state: State, setting: Setting, cell: Tensor) -> Tensor:
+    """Returns what an epinet, with the episode's index, expects of each action, `[S, A]`."""
+    assert plan.indices is not None
+    index = epinet.draw_acting(setting.member_key, state.episode, setting.world.rows, plan.indices[1])
+    shown = tf.one_hot(cell, state.kernels[0].shape[3] - 1) if plan.cells else plan.environment.observe(state.place)
+    x = with_constant(shown)[:, tf.newaxis]
+    value = epinet.outputs_of(state.kernels, plan.layers, index, x)
+    if plan.prior:
+        value += epinet.mixed(network.outputs_of(setting.prior, x), index)
+    return value[:, 0, :, 0]
 
 
 def with_constant(features: Tensor) -> Tensor:
@@ -228,38 +252,65 @@ def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], tabl
     go = setting.discount * batch.go[:, tf.newaxis]
     if noise is not None:
         reward += noise
+    x = None if plan.cells else batch.here
+    index, tape = _indices(plan, state, setting), tf.GradientTape()
+
+    def values(kernels: Kernels, x: Tensor | None) -> Tensor:
+        if index is None:
+            return network.outputs_of(kernels, x)
+        return epinet.outputs_of(kernels, plan.layers, index, x)
+
+    def mixed(priors: Tensor) -> Tensor:
+        return priors if index is None else epinet.mixed(priors, index)
+
+    if index is not None:
+        with tape:
+            tape.watch(state.kernels)
+            learned = values(state.kernels, x)
+    elif plan.cells:
+        learned = table
+    else:
+        below = network.layers_of(state.kernels, x)
+        learned = network.last_of(state.kernels, below)
+    if _has_table(plan):
+        target = tf.where(refresh, learned, state.target)
+    else:
+        target = tuple(tf.where(refresh, new, old) for new, old in zip(state.kernels, state.target, strict=True))
     if plan.cells:
-        assert table is not None
-        target = tf.where(refresh, table, state.target)
-        prior = setting.table if plan.prior else 0.0
-        online, num_cells = table + prior, table.shape[3]
-        later = double_q(online, target + prior)  # [S, M, R]
+        prior = mixed(setting.table) if plan.prior else 0.0
+        online, num_cells = learned + prior, learned.shape[3]
+        later = double_q(online, (target if _has_table(plan) else values(target, None)) + prior)  # [S, M, R]
         # Products with one-hot rows read exactly what a gather would, and are quicker.
         taken = tf.one_hot(batch.action * num_cells + batch.here, num_cells * online.shape[2])  # [S, B, A * R]
         flat = tf.reshape(online, [*online.shape[:2], -1])
         value = tf.matmul(flat, taken, transpose_b=True)
         goal = reward + go * tf.matmul(later, tf.one_hot(batch.after, num_cells), transpose_b=True)
         error = 2.0 * weight * (value - goal) / float(plan.batch)
-        x, gradient = None, tf.reshape(tf.matmul(error, taken), online.shape)
+        gradient = tf.reshape(tf.matmul(error, taken), online.shape)
     else:
-        target = tuple(tf.where(refresh, new, old) for new, old in zip(state.kernels, state.target, strict=True))
-        x = batch.here
-        below = network.layers_of(state.kernels, x)
-        online = network.last_of(state.kernels, below)
-        online_after = network.outputs_of(state.kernels, batch.after)
-        target_after = network.outputs_of(target, batch.after)
+        online, online_after, target_after = learned, values(state.kernels, batch.after), values(target, batch.after)
         if plan.prior:
-            online += network.outputs_of(setting.prior, x)
-            prior_after = network.outputs_of(setting.prior, batch.after)
+            online += mixed(network.outputs_of(setting.prior, x))
+            prior_after = mixed(network.outputs_of(setting.prior, batch.after))
             online_after, target_after = online_after + prior_after, target_after + prior_after
         taken = tf.one_hot(batch.action, online.shape[2], axis=1)[:, tf.newaxis]  # [S, 1, A, B]
         value = tf.reduce_sum(online * taken, axis=2)
         goal = reward + go * double_q(online_after, target_after)
         error = 2.0 * weight * (value - goal) / float(plan.batch)
         gradient = error[:, :, tf.newaxis] * taken
-    gradients = network.backward(state.kernels, x, below, gradient)
-    kernels, moments = network.adam(state.kernels, gradients, state.moments, state.updates + 1, setting.rate)
-    return kernels, moments, target
+    given = (state.moments, state.updates + 1, setting.rate)
+    if index is None:
+        gradients = network.backward(state.kernels, x, below, gradient)
+        return *network.adam(state.kernels, gradients, *given), target
+    gradients = tape.gradient(learned, state.kernels, gradient / float(index.shape[1]))  # the mean over indices
+    return *epinet.adam(state.kernels, plan.layers, gradients, *given), target
+
+
+def _indices(plan: Plan, state: State, setting: Setting) -> Tensor | None:
+    """Returns the indices of an epinet's update, `[S, M, D]`."""
+    if plan.indices is None:
+        return None
+    return epinet.draw_learning(setting.index_key, state.updates, setting.world.rows, *plan.indices)
 
 
 def _bootstrapped(plan: Plan, state: State, setting: Setting, place: Tensor) -> tuple[Tensor, Any]:

@@ -18,81 +18,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.dqn import loop
+from bandit_env.dqn import epinet, loop
+from bandit_env.dqn.agents import Agent as Agent
+from bandit_env.dqn.agents import Learner as Learner
+from bandit_env.dqn.agents import make_agent as make_agent
 from bandit_env.dqn.environments import Environment, World
 from bandit_env.networks import network
 from bandit_env.problems import check_sizes
 from tf_ensembles import draws, files, machine
 from tf_ensembles.base import Array
-from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 
 BLOCK_STEPS = 1000  # steps per call of the graph at most
 BLOCK_MEMBERS = 10  # members of several seeds that one graph holds, about; measured best
 EXAMPLE_STEPS = 512  # of random play, that priors are normalized on where states are not counted
-AGENTS = ("epsilon-greedy", "ensemble-n", "ensemble-p", "ensemble-bp")
-
-
-@dataclasses.dataclass(frozen=True)
-class Agent:
-    """What decides how an agent explores; `make_agent` names the usual ones."""
-
-    num_members: int = 20  # M; one of them acts in each episode
-    prior_scale: float = 0.0  # of frozen random networks added to values: their standard deviation, in units of value
-    bootstrap: Bootstrap | None = None  # of a transition's weight for each member, fixed by its id
-    epsilon: float = 0.0  # how often an action is drawn by chance
-
-    def __post_init__(self) -> None:
-        check_sizes(num_members=self.num_members)
-        if not (0.0 <= self.prior_scale < math.inf):
-            raise ValueError(f"Expected a finite prior_scale >= 0. Received: {self.prior_scale}")
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise ValueError(f"Expected epsilon in [0, 1]. Received: {self.epsilon}")
-        if self.bootstrap is not None and not isinstance(self.bootstrap, Bootstrap):
-            raise ValueError(f"Expected a bootstrap such as tfe.Bernoulli(0.5), or None. Received: {self.bootstrap!r}")
-
-
-def make_agent(name: str, num_members: int = 20, prior_scale: float = 1.0, epsilon: float = 0.1) -> Agent:
-    """Returns an agent by its name; what does not belong to it is left out.
-
-    Args:
-      name: "epsilon-greedy" (one member), "ensemble-n" (no prior), "ensemble-p" (priors) or "ensemble-bp" (priors, and
-        each member sees each transition with probability 1/2).
-      num_members: of an ensemble.
-      prior_scale: standard deviation of priors, in units of value.
-      epsilon: of epsilon-greedy.
-    """
-    if name not in AGENTS:
-        raise ValueError(f"Expected an agent of {list(AGENTS)}. Received: {name!r}")
-    if name == "epsilon-greedy":
-        return Agent(1, epsilon=epsilon)
-    if name == "ensemble-n":
-        return Agent(num_members)
-    return Agent(num_members, prior_scale, Bernoulli(0.5) if name == "ensemble-bp" else None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """How networks learn; the defaults are those of bsuite's agents."""
-
-    hidden_sizes: tuple[int, ...] = (50, 50)
-    learning_rate: float = 1e-3  # Adam's
-    batch_size: int = 128  # transitions per update, drawn with replacement
-    discount: float = 0.99
-    capacity: int = 10_000  # transitions that the replay buffer holds
-    min_transitions: int = 128  # before the first update
-    update_every: int = 1  # transitions per update
-    target_period: int = 4  # updates per copy to the target network
-
-    def __post_init__(self) -> None:
-        sizes = {f"hidden_sizes[{place}]": size for place, size in enumerate(self.hidden_sizes)}
-        whole = ("batch_size", "capacity", "min_transitions", "update_every", "target_period")
-        check_sizes(**sizes, **{name: getattr(self, name) for name in whole})
-        if not self.hidden_sizes:
-            raise ValueError("Expected hidden_sizes of one layer at least. Received: ()")
-        if not (self.learning_rate > 0.0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"Expected a finite learning_rate > 0. Received: {self.learning_rate}")
-        if not 0.0 <= self.discount <= 1.0:
-            raise ValueError(f"Expected discount in [0, 1]. Received: {self.discount}")
 
 
 class Episodes(NamedTuple):
@@ -110,8 +48,8 @@ class DqnResult:
 
     seeds: tuple[int, ...]
     episodes: Episodes
-    kernels: tuple[Array, ...]  # of members, [S, M, out, in] for each layer
-    prior_kernels: tuple[Array, ...]  # of their priors, scaled; () where there are none
+    kernels: tuple[Array, ...]  # of members, [S, M, out, in] for each layer; of an epinet, as `epinet` has them
+    prior_kernels: tuple[Array, ...]  # of their priors, scaled, [S, M or D, out, in]; () where there are none
 
     def of(self, seed: int) -> Episodes:
         """Returns the episodes of one seed."""
@@ -313,6 +251,8 @@ def make_plan(agent: Agent, environment: Environment, learner: Learner) -> loop.
         every=learner.update_every,
         period=learner.target_period,
         cells=environment.num_cells > 0,
+        indices=(agent.num_members, agent.index_dim) if agent.index_dim else None,
+        layers=len(learner.hidden_sizes) + 1,
     )
 
 
@@ -323,8 +263,10 @@ def _start(
     world = environment.make_world(seeds, seed)
     net = network.Network(math.prod(environment.observation_shape), learner.hidden_sizes, environment.num_actions)
     drawn = {"kernels": network.init(net, seeds, agent.num_members), "prior": ()}
+    if agent.index_dim:
+        drawn["kernels"] = epinet.init(net, seeds, agent.index_dim, agent.index_hidden)
     if plan.prior:
-        drawn["prior"] = network.init(net, seeds, agent.num_members, prior=True)
+        drawn["prior"] = network.init(net, seeds, agent.index_dim or agent.num_members, prior=True)
     full = {name: kernels[0] for name, kernels in drawn.items() if kernels}
     if plan.cells:
         columns = _columns(environment)
@@ -351,6 +293,7 @@ def _start(
         member_key=key(draws.Purpose.DQN_MEMBER),
         explore_key=key(draws.Purpose.DQN_EXPLORE),
         batch_key=key(draws.Purpose.DQN_BATCH),
+        index_key=key(draws.Purpose.DQN_INDEX),
     )
     return setting, loop.initial_state(plan, setting, drawn["kernels"], learner.capacity), full
 

@@ -8,7 +8,9 @@ is as in bsuite's agents: two layers of 50 units, Adam at 0.001, minibatches of 
 
 Changed once, after the choice, sizes up to 8 of ensembles with priors and sizes up to 7 of epsilon-greedy had been
 seen: limits of ensembles were 25 N, which ensemble-bp sometimes passed in the choice, and epsilon-greedy had size 9.
-The scales at size 15 were added after those at size 10 had been seen to matter little, where no priors are needed.
+The scales at size 15 were added after those at size 10 had been seen to matter little, where no priors are needed. The
+epinet, with sizes, seeds, limits and choice of ensemble-p and the claim about it, was added before it first ran, when
+the ensembles were complete up to size 25.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from __future__ import annotations
 import dataclasses
 
 EPSILON, N, P, BP = "epsilon-greedy", "ensemble-n", "ensemble-p", "ensemble-bp"
-AGENTS = (EPSILON, N, P, BP)
+EPINET = "epinet"
+AGENTS = (EPSILON, N, P, BP, EPINET)
 SHARE, LEAST = 0.9, 10  # of bad episodes, and the first episode that counts
 
 
@@ -24,12 +27,12 @@ SHARE, LEAST = 0.9, 10  # of bad episodes, and the first episode that counts
 class Preset:
     """How large the study is."""
 
-    sizes: tuple[int, ...]  # of ensembles with priors
+    sizes: tuple[int, ...]  # of ensembles with priors, and of the epinet
     plain_sizes: tuple[int, ...]  # of ensemble-n
     greedy_sizes: tuple[int, ...]  # of epsilon-greedy
     seeds: tuple[int, ...]
-    num_members: int
-    chance: int  # episodes that an ensemble with priors has per unit of size: 100 N
+    num_members: int  # of an ensemble; of the epinet, indices per update
+    chance: int  # episodes that an ensemble with priors, or the epinet, has per unit of size: 100 N
     plain_chance: int  # the same for ensemble-n
     greedy_limit: int  # episodes that epsilon-greedy has at any size
     # The choice.

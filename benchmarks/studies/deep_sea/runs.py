@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.studies.deep_sea import preset
-from benchmarks.studies.deep_sea.preset import BP, EPSILON, N, P, Preset
+from benchmarks.studies.deep_sea.preset import BP, EPINET, EPSILON, N, P, Preset
 from trainers.sweeps import kinds, sweep
 
 KIND = kinds.register("deep-sea", "benchmarks.studies.deep_sea.runs:compute")
@@ -54,6 +54,7 @@ def choice_runs(size: Preset) -> list[Any]:
         (EPSILON, size.epsilons, size.greedy_choice_size),
         (P, size.scales, size.choice_size),
         (BP, size.scales, size.choice_size),
+        (EPINET, size.scales, size.choice_size),
     ):
         limit = 5000 if agent == EPSILON else 25 * at
         runs += [make_run(agent, at, v, size.num_members, limit, size.choice_seeds, "choice") for v in values]
@@ -72,7 +73,7 @@ def chosen(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
     """Returns the reported runs in stages, the most telling first; epsilon-greedy's middle and large sizes last."""
-    sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes}
+    sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes, EPINET: size.sizes}
 
     def at(agent: str, low: int, high: int | None = None) -> list[Any]:
         return [
@@ -95,6 +96,8 @@ def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
         at(N, 0, 12) + at(EPSILON, 11, 19),
         at(P, 21, 29) + at(BP, 21, 29),
         at(P, 30, 1000) + at(BP, 30, 1000),
+        at(EPINET, 0, 20),
+        at(EPINET, 21, 1000),
     ]
 
 

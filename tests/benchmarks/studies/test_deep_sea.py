@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.studies.deep_sea import preset, runs, table
-from benchmarks.studies.deep_sea.preset import BP, EPSILON, N, P
+from benchmarks.studies.deep_sea.preset import BP, EPINET, EPSILON, N, P
 
 STANDARD = preset.PRESETS["standard"]
 
@@ -24,12 +24,12 @@ def test_the_choice_is_by_mean_learning_time_on_seeds_of_its_own():
 
 
 def test_each_run_is_made_once_and_agents_have_their_limits():
-    values = {EPSILON: 0.1, N: 0.0, P: 1.0, BP: 1.0}
+    values = {EPSILON: 0.1, N: 0.0, P: 1.0, BP: 1.0, EPINET: 1.0}
     made = [run.config for stage in runs.report_runs(STANDARD, values) for run in stage]
     reported = [(one["agent"], one["size"]) for one in made if one["stage"] == "report"]
     assert len(reported) == len(set(reported))
     expected = [(EPSILON, n) for n in STANDARD.greedy_sizes] + [(N, n) for n in STANDARD.plain_sizes]
-    expected += [(agent, n) for agent in (P, BP) for n in STANDARD.sizes]
+    expected += [(agent, n) for agent in (P, BP, EPINET) for n in STANDARD.sizes]
     assert sorted(reported) == sorted(expected)
     limits = {(one["agent"], one["size"]): one["limit"] for one in made if one["stage"] == "report"}
     assert (limits[EPSILON, 20], limits[N, 20], limits[P, 20]) == (8000, 1000, 2000)
