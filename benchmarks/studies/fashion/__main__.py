@@ -5,8 +5,7 @@
     python -m benchmarks.studies.fashion --data FOLDER --out RESULTS --table benchmarks/results/fashion
 
 The last one trains nothing: it scores the agents whose members are all trained, and draws them. What runs stands in
-`preset.py`. One core makes about 4,000 image passes a second: the standard preset takes about 5
-hours of a core.
+`preset.py`. One core makes about 4,000 image passes a second: the standard preset takes about 4.5 hours of a core.
 """
 
 from __future__ import annotations

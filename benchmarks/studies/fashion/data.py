@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from tf_ensembles import extras, files
 
 Floats = NDArray[np.float32]
 
-NUM_TRAIN = 50_000  # The last 10,000 training images are held out, for choices.
+NUM_TRAIN = 50_000  # Choices are made with these, on the last 10,000 training images.
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 # Test images that were changed, by what and by how much: degrees, pixels of standard deviation, standard deviation.
 SHIFTS = {"rotation": (15.0, 30.0, 60.0), "blur": (0.5, 1.0, 2.0), "noise": (0.1, 0.2, 0.4)}
@@ -67,6 +68,14 @@ def load(folder: str) -> dict[str, Images]:
         "test": Images(x_test, y_test),
         "mnist": Images(*digits[1]),
     }
+
+
+def train_on(images: Mapping[str, Images], whole: bool) -> Images:
+    """Returns the images to train on: those of the set `train`, or with the held-out ones all."""
+    train, heldout = images["train"], images["heldout"]
+    if not whole:
+        return train
+    return Images(np.concatenate([train.x, heldout.x]), np.concatenate([train.y, heldout.y]))
 
 
 def shifted(x: Floats, name: str) -> Floats:

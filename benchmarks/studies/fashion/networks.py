@@ -20,7 +20,7 @@ _BATCH = 500  # images per prediction
 
 
 def train_network(config: Mapping[str, Any], *, folder: str) -> dict[str, float]:
-    """Trains a network and returns its scores, `"IMAGES|SCORE"`, and its joint NLL on held-out images.
+    """Trains a network and returns its scores, `"IMAGES|SCORE"`, and its joint NLL on held-out images, as asked for.
 
     Args:
         config: the fields of `preset.Network`, and `sets`, the names of the sets to be judged on.
@@ -31,13 +31,15 @@ def train_network(config: Mapping[str, Any], *, folder: str) -> dict[str, float]
     network = preset.Network(**fields)
     images = data.load(folder)
     keras.utils.set_random_seed(1000 * network.seed + network.number)
-    model = (_epinet if network.method == preset.EPINET else _dropout)(network, images["train"])
+    model = (_epinet if network.method == preset.EPINET else _dropout)(network, data.train_on(images, network.whole))
     logits = {}
     for name in sets:
         x = images[name].x if name in images else data.shifted(images["test"].x, name)
         logits[name] = model.predict(x, batch_size=_BATCH, verbose=0)
-    heldout = tfe.metrics.dyadic_nll(logits["heldout"], images["heldout"].y, tau=preset.TAU)
-    row = {"heldout_joint_nll": float(heldout)}
+    row = {}
+    if "heldout" in sets:
+        heldout = tfe.metrics.dyadic_nll(logits["heldout"], images["heldout"].y, tau=preset.TAU)
+        row["heldout_joint_nll"] = float(heldout)
     if "test" in sets:
         found = table.score(network.method, logits, images)
         row |= {f"{one.images}|{one.score}": float(one.value) for one in found}

@@ -1,7 +1,12 @@
 """What runs, written before it ran: agents, sizes, what is chosen, from what, and by which score on which images.
 
-Nothing here was chosen by a test image. Members of the choice have another seed, train on the same 50,000 images and
-are judged on the 10,000 training images that nobody trains on.
+Nothing here was chosen by a test image. Members of the choice have another seed, train on 50,000 images and are judged
+on the 10,000 other training images.
+
+Changed once, when ten members of ensemble-n on 50,000 images had been scored on test images (accuracy 92.8%, NLL
+0.214): reported members train on all 60,000. What is published (93.2%, 0.200) was made so: the version of the public
+script that came with the published table loads all training images; later versions load 50,000, and the table was not
+made again. The preset `fewer` is what was planned before.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ class Size:
     batch: int = 256
     learning_rate: float = 1e-3
     seed: int = 0
+    whole: bool = True  # whether reported members train on all 60,000 images, as those that were published
     # The choice: first the prior's scale for ensemble-p, then, with it, the bootstrap's rate for ensemble-bp, each by
     # the least joint NLL on held-out images. Shorter trainings and fewer members, for the sake of time.
     choice_seed: int = 1
@@ -41,6 +47,7 @@ class Size:
 PRESETS = {
     "quick": Size(2, 20, choice_members=1, choice_steps=10, scales=(0.3, 1.0), num_networks=1, epinet_draws=5),
     "standard": Size(),
+    "fewer": Size(whole=False),
 }
 
 
@@ -56,22 +63,23 @@ class Member:
     learning_rate: float
     prior_scale: float = 0.0
     rate: float = 1.0
+    whole: bool = False  # whether it trains on the images that choices are made on, too
 
     @property
     def name(self) -> str:
         """Its run, and its file."""
-        what = f"{self.agent}-scale{self.prior_scale:g}-rate{self.rate:g}"
+        what = f"{self.agent}{'-whole' if self.whole else ''}-scale{self.prior_scale:g}-rate{self.rate:g}"
         return f"{what}-steps{self.steps}-batch{self.batch}-lr{self.learning_rate:g}-seed{self.seed}-{self.member}"
 
 
 def members(size: Size, agent: str, scale: float = 0.0, rate: float = 1.0, *, choice: bool = False) -> list[Member]:
     """Returns the members of an ensemble, of the study or of its choice."""
-    count, steps, seed = (
-        (size.choice_members, size.choice_steps, size.choice_seed)
+    count, steps, seed, whole = (
+        (size.choice_members, size.choice_steps, size.choice_seed, False)
         if choice
-        else (size.num_members, size.steps, size.seed)
+        else (size.num_members, size.steps, size.seed, size.whole)
     )
-    return [Member(agent, seed, m, steps, size.batch, size.learning_rate, scale, rate) for m in range(count)]
+    return [Member(agent, seed, m, steps, size.batch, size.learning_rate, scale, rate, whole) for m in range(count)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +94,12 @@ class Network:
     batch: int
     learning_rate: float
     draws: int
+    whole: bool = False  # as of a member
 
     @property
     def name(self) -> str:
         """Its run."""
-        what = f"{self.method.replace(' ', '-')}-{self.value:g}-draws{self.draws}"
+        what = f"{self.method.replace(' ', '-')}{'-whole' if self.whole else ''}-{self.value:g}-draws{self.draws}"
         return f"{what}-steps{self.steps}-batch{self.batch}-lr{self.learning_rate:g}-seed{self.seed}-{self.number}"
 
 
@@ -101,8 +110,10 @@ def values(size: Size, method: str) -> tuple[float, ...]:
 
 def networks(size: Size, method: str, value: float, *, choice: bool = False) -> list[Network]:
     """Returns the networks of a method, of the study or of its choice."""
-    count, steps, seed = (
-        (1, size.choice_steps, size.choice_seed) if choice else (size.num_networks, size.steps, size.seed)
+    count, steps, seed, whole = (
+        (1, size.choice_steps, size.choice_seed, False)
+        if choice
+        else (size.num_networks, size.steps, size.seed, size.whole)
     )
     draws = size.epinet_draws if method == EPINET else size.dropout_draws
-    return [Network(method, value, seed, k, steps, size.batch, size.learning_rate, draws) for k in range(count)]
+    return [Network(method, value, seed, k, steps, size.batch, size.learning_rate, draws, whole) for k in range(count)]

@@ -1,5 +1,5 @@
-"""The study as stages of a sweep: ensemble-n first, then the choice, then ensemble-p and -bp, member by member in turn,
-and at last methods that need one network.
+"""The study as stages of a sweep: the choice first, then ensembles, member by member in turn, and at last methods that
+need one network.
 
 So what is complete can be read early. A killed sweep goes on where it was.
 """
@@ -19,7 +19,7 @@ from trainers.sweeps import kinds, store, sweep
 
 NETWORK_KIND = kinds.register("fashion-network", "benchmarks.studies.fashion.networks:train_network")
 KIND = kinds.register("fashion-member", "benchmarks.studies.fashion.training:train_member")
-SETS = ("heldout", "test", "mnist", *data.shift_names())
+SETS = ("test", "mnist", *data.shift_names())
 
 
 def execute(size: Size, out: pathlib.Path, folder: pathlib.Path, num_workers: int | None) -> bool:
@@ -44,16 +44,18 @@ def execute(size: Size, out: pathlib.Path, folder: pathlib.Path, num_workers: in
         def run_networks(networks: Sequence[Network], sets: Sequence[str] = SETS) -> bool:
             return done([_network_run(network, sets, folder) for network in networks])
 
-        if not run(preset.members(size, N)):
-            return False
         if not run([m for scale in size.scales for m in preset.members(size, P, scale, choice=True)], ["heldout"]):
             return False
         scale = choose_scale(size, out, folder)
         if not run([m for rate in size.rates for m in preset.members(size, BP, scale, rate, choice=True)], ["heldout"]):
             return False
         rate = choose_rate(size, out, folder, scale)
-        pairs = zip(preset.members(size, P, scale), preset.members(size, BP, scale, rate), strict=True)
-        if not run(list(itertools.chain(*pairs))):
+        ensembles = (
+            preset.members(size, N),
+            preset.members(size, P, scale),
+            preset.members(size, BP, scale, rate),
+        )
+        if not run(list(itertools.chain(*zip(*ensembles, strict=True)))):
             return False
         choices = [
             network

@@ -71,12 +71,11 @@ def train_member(config: Mapping[str, Any], *, store: str, folder: str) -> dict[
         logits = _train(member, images, sets, path.with_suffix(".checkpoint"))
         files.write_arrays(path, logits)
         path.with_suffix(".checkpoint").unlink(missing_ok=True)
-    heldout = logits["heldout"][:, None]
-    labels = images["heldout"].y
-    return {
-        "heldout_nll": float(tfe.metrics.marginal_nll(heldout, labels)),
-        "heldout_accuracy": float(tfe.metrics.accuracy(heldout, labels)),
-    }
+    found = {}
+    for name in {"heldout", "test"} & set(sets):
+        found[f"{name}_nll"] = float(tfe.metrics.marginal_nll(logits[name][:, None], images[name].y))
+        found[f"{name}_accuracy"] = float(tfe.metrics.accuracy(logits[name][:, None], images[name].y))
+    return found
 
 
 def read_logits(store: pathlib.Path, members: list[preset.Member], name: str) -> NDArray[np.float32]:
@@ -98,7 +97,7 @@ def _train(
     member: preset.Member, images: Mapping[str, data.Images], sets: list[str], checkpoint: pathlib.Path
 ) -> Arrays:
     graph = _graph(member.batch)
-    train = images["train"]
+    train = data.train_on(images, member.whole)
     prior = _Prior(member, train.x)
     known = tf.constant(prior(train.x))
     weights = _weights(member, len(train.y))

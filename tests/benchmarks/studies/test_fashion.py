@@ -71,7 +71,7 @@ keep = training._keep
 @pytest.mark.parametrize("method", [preset.EPINET, preset.DROPOUT])
 def test_a_method_of_one_network_is_trained_chosen_and_averaged(method, sets, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
-    monkeypatch.setattr(runs, "SETS", ("heldout", "test", "mnist", "blur-1"))
+    monkeypatch.setattr(runs, "SETS", ("test", "mnist", "blur-1"))
     monkeypatch.setattr(data, "load", lambda folder: sets)
     size = dataclasses.replace(
         SIZE, steps=5, scales=(0.5, 1.0), num_networks=2, dropout_rates=(0.1, 0.2), epinet_draws=4, dropout_draws=3
@@ -107,6 +107,15 @@ def test_a_method_of_one_network_is_trained_chosen_and_averaged(method, sets, tm
         assert rows[1]["test|nll"] == pytest.approx(tfe.metrics.marginal_nll(logits, sets["test"].y), rel=1e-5)
 
 
+def test_choices_leave_out_what_reported_members_train_on(sets):
+    """Choices are judged on images that their members have not seen; what is published was trained on all."""
+    reported, tried = preset.members(SIZE, preset.P, 1.0)[0], preset.members(SIZE, preset.P, 1.0, choice=True)[0]
+    assert len(data.train_on(sets, reported.whole).y) == len(sets["train"].y) + len(sets["heldout"].y)
+    np.testing.assert_array_equal(data.train_on(sets, reported.whole).x[-20:], sets["heldout"].x)
+    np.testing.assert_array_equal(data.train_on(sets, tried.whole).x, sets["train"].x)
+    assert reported.name != dataclasses.replace(reported, whole=False).name
+
+
 def test_shifts_are_what_they_are_called():
     x = np.zeros((3, 28, 28, 1), np.float32)
     x[:, 4:8, 13:15] = 1.0
@@ -138,7 +147,7 @@ def test_files_of_the_data_set_are_read_and_others_refused(tmp_path):
 
 def test_what_is_complete_is_scored_stored_and_drawn(sets, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
-    monkeypatch.setattr(runs, "SETS", ("heldout", "test", "mnist", "blur-1"))
+    monkeypatch.setattr(runs, "SETS", ("test", "mnist", "blur-1"))
     monkeypatch.setattr(data, "load", lambda folder: sets)
     store = tmp_path / "members"
     store.mkdir()
