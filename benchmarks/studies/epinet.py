@@ -215,13 +215,11 @@ def summarize(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def draw(path: pathlib.Path, out: pathlib.Path) -> None:
     """Draws joint KL against parameters and against operations of a prediction."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     rows = summarize(path)
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, cost, label in zip(
         axes, ("parameters", "flops"), ("parameters", "operations per prediction"), strict=True
     ):
@@ -234,18 +232,27 @@ def draw(path: pathlib.Path, out: pathlib.Path) -> None:
                 yerr=[2.0 * row["error"] for row in mine],
                 marker=style.MARKERS[number],
                 color=style.LIGHT[number],
-                label=name,
+                label="ensemble-p, by members" if name == "ensemble-p" else name,
             )
             for row in mine:
-                text = row["method"].removeprefix("ensemble-p of ").removeprefix("epinet, ").removesuffix(" indices")
-                axis.annotate(text, (row[cost], row["kl_joint"]), textcoords="offset points", xytext=(5, 5), fontsize=8)
-        axis.set_xscale("log")
-        axis.set_xlabel(label)
+                text = row["method"].removeprefix("ensemble-p of ").removeprefix("epinet, ").replace("1000", "1,000")
+                if name == "epinet" and cost == "parameters":
+                    if row is not mine[0]:
+                        continue  # As many parameters for any number of indices.
+                    text = " and ".join(f"{count:,}" for count in DRAWN) + " indices"
+                below = (
+                    {"xytext": (0, -15), "ha": "center"} if name == "ensemble-p" else {"xytext": (0, 11), "ha": "left"}
+                )
+                place = (row[cost], row["kl_joint"])
+                axis.annotate(text, place, textcoords="offset points", fontsize=8, color=style.LIGHT[number], **below)
+        axis.set(xscale="log", yscale="log", xlabel=label, ylim=(0.5, 8.0))
+        axis.set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+        axis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("joint KL, tau = 10 (nats)")
     axes[0].legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(out, dpi=150)
+    with files.atomic_path(out) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def main() -> None:

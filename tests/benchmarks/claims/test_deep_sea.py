@@ -10,7 +10,7 @@ from benchmarks.claims import deep_sea, judge
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from benchmarks.studies.deep_sea import preset, table
-from benchmarks.studies.deep_sea.preset import BP, EPSILON, N, P
+from benchmarks.studies.deep_sea.preset import BP, EPINET, EPSILON, N, P
 
 STANDARD = preset.PRESETS["standard"]
 # Learning times by size, scale and number of members, of a world in which all claims hold.
@@ -19,6 +19,7 @@ HOLDS = {
     N: lambda size: 0.3 * 2.0**size,
     P: lambda size: 10.0 * size,
     BP: lambda size: 12.0 * size,
+    EPINET: lambda size: 11.0 * size,
     "scale": lambda value: 100.0 if 0.1 < value < 5 else 240.0,
     "members": lambda members: 100.0 + 100.0 / members,
 }
@@ -27,7 +28,8 @@ HOLDS = {
 def make(folder, seeds=10, noise=0.1, **changes):
     """Writes a table of times with noise, those beyond their limit as not learned."""
     chance, rows, truth = np.random.default_rng(0), [], HOLDS | changes
-    sizes = {EPSILON: STANDARD.greedy_sizes, N: STANDARD.plain_sizes, P: STANDARD.sizes, BP: STANDARD.sizes}
+    sizes = {EPSILON: STANDARD.greedy_sizes, N: STANDARD.plain_sizes}
+    sizes |= dict.fromkeys((P, BP, EPINET), STANDARD.sizes)
     cases = [("report", agent, size, 1.0, 10, truth[agent](size)) for agent, own in sizes.items() for size in own]
     cases += [("scale", P, 10, value, 10, truth["scale"](value)) for value in STANDARD.sensitivity_scales]
     cases += [("deep-scale", P, 15, value, 10, truth["scale"](value)) for value in STANDARD.deep_scales]
@@ -64,9 +66,10 @@ def test_a_world_where_they_hold(tmp_path):
     ("changes", "failed"),
     [
         ({EPSILON: lambda size: 30.0 * size}, {"DS-exponential", "DS-dithering", "DS-20"}),
-        ({P: lambda size: 0.005 * size**4.0}, {"DS-polynomial-p", "DS-20", "DS-stall"}),
+        ({P: lambda size: 0.005 * size**4.0}, {"DS-polynomial-p", "DS-20", "DS-stall", "DS-epinet"}),
         ({BP: lambda size: 0.005 * size**4.0}, {"DS-polynomial-bp"}),
         ({N: lambda size: 11.0 * size}, {"DS-stall"}),
+        ({EPINET: lambda size: 3.0 * size**1.6}, {"DS-epinet"}),
         ({"scale": lambda value: 100.0}, {"DS-scale-small", "DS-scale-deep"}),
         ({"scale": lambda value: 50.0 if value == 1.0 else 240.0}, {"DS-scale-range"}),
         ({"members": lambda members: 100.0}, {"DS-members"}),
