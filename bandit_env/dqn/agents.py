@@ -9,7 +9,7 @@ from bandit_env.problems import check_sizes
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 
 AGENTS = ("epsilon-greedy", "ensemble-n", "ensemble-p", "ensemble-bp", "epinet")
-INDEX_DIM = 8  # as `tfe.Epinet` has it
+INDEX_DIM, INDEX_HIDDEN = 8, (50,)  # `tfe.Epinet`'s index; the small network of its authors' agent on bsuite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Agent:
     # D, the numbers of an epinet's index; 0: members. One index acts in each episode, and an update averages over
     # `num_members` of them, drawn anew.
     index_dim: int = 0
-    index_hidden: tuple[int, ...] = (15, 15)  # units of the epinet's small network
+    index_hidden: tuple[int, ...] = INDEX_HIDDEN  # units of the epinet's small network
 
     def __post_init__(self) -> None:
         check_sizes(num_members=self.num_members)

@@ -47,6 +47,11 @@ def make_run(agent: str, size: int, value: float, members: int, limit: int, seed
     return sweep.make_run(name, KIND, {**config, "seeds": list(seeds), "stage": stage}, cost=cost)
 
 
+def _members(size: Preset, agent: str) -> int:
+    """Returns the members of an agent, or its indices per update."""
+    return size.num_indices if agent == EPINET else size.num_members
+
+
 def choice_runs(size: Preset) -> list[Any]:
     """Returns the runs to choose by."""
     runs = []
@@ -54,10 +59,10 @@ def choice_runs(size: Preset) -> list[Any]:
         (EPSILON, size.epsilons, size.greedy_choice_size),
         (P, size.scales, size.choice_size),
         (BP, size.scales, size.choice_size),
-        (EPINET, size.scales, size.choice_size),
+        (EPINET, size.index_scales, size.choice_size),
     ):
-        limit = 5000 if agent == EPSILON else 25 * at
-        runs += [make_run(agent, at, v, size.num_members, limit, size.choice_seeds, "choice") for v in values]
+        limit = {EPSILON: 5000, EPINET: size.limit(EPINET, at)}.get(agent, 25 * at)
+        runs += [make_run(agent, at, v, _members(size, agent), limit, size.choice_seeds, "choice") for v in values]
     return runs
 
 
@@ -73,11 +78,11 @@ def chosen(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
     """Returns the reported runs in stages, the most telling first; epsilon-greedy's middle and large sizes last."""
-    sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes, EPINET: size.sizes}
+    sizes = {EPSILON: size.greedy_sizes, N: size.plain_sizes, P: size.sizes, BP: size.sizes, EPINET: size.plain_sizes}
 
     def at(agent: str, low: int, high: int | None = None) -> list[Any]:
         return [
-            make_run(agent, one, values[agent], size.num_members, size.limit(agent, one), size.seeds, "report")
+            make_run(agent, one, values[agent], _members(size, agent), size.limit(agent, one), size.seeds, "report")
             for one in sizes[agent]
             if low <= one <= (high or low)
         ]
@@ -96,8 +101,7 @@ def report_runs(size: Preset, values: dict[str, float]) -> list[list[Any]]:
         at(N, 0, 12) + at(EPSILON, 11, 19),
         at(P, 21, 29) + at(BP, 21, 29),
         at(P, 30, 1000) + at(BP, 30, 1000),
-        at(EPINET, 0, 20),
-        at(EPINET, 21, 1000),
+        at(EPINET, 0, 1000),
     ]
 
 

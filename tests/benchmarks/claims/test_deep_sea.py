@@ -28,12 +28,12 @@ HOLDS = {
 def make(folder, seeds=10, noise=0.1, **changes):
     """Writes a table of times with noise, those beyond their limit as not learned."""
     chance, rows, truth = np.random.default_rng(0), [], HOLDS | changes
-    sizes = {EPSILON: STANDARD.greedy_sizes, N: STANDARD.plain_sizes}
-    sizes |= dict.fromkeys((P, BP, EPINET), STANDARD.sizes)
+    sizes = {EPSILON: STANDARD.greedy_sizes, N: STANDARD.plain_sizes, P: STANDARD.sizes, BP: STANDARD.sizes}
     cases = [("report", agent, size, 1.0, 10, truth[agent](size)) for agent, own in sizes.items() for size in own]
     cases += [("scale", P, 10, value, 10, truth["scale"](value)) for value in STANDARD.sensitivity_scales]
     cases += [("deep-scale", P, 15, value, 10, truth["scale"](value)) for value in STANDARD.deep_scales]
     cases += [("members", P, 10, 1.0, count, truth["members"](count)) for count in STANDARD.sensitivity_members]
+    cases += [("report", EPINET, size, 1.0, 20, truth[EPINET](size)) for size in STANDARD.plain_sizes]
     for stage, agent, size, value, members, mean in cases:
         limit = STANDARD.limit(agent, size)
         for seed in range(seeds):

@@ -28,8 +28,9 @@ def test_each_run_is_made_once_and_agents_have_their_limits():
     made = [run.config for stage in runs.report_runs(STANDARD, values) for run in stage]
     reported = [(one["agent"], one["size"]) for one in made if one["stage"] == "report"]
     assert len(reported) == len(set(reported))
-    expected = [(EPSILON, n) for n in STANDARD.greedy_sizes] + [(N, n) for n in STANDARD.plain_sizes]
-    expected += [(agent, n) for agent in (P, BP, EPINET) for n in STANDARD.sizes]
+    expected = [(EPSILON, n) for n in STANDARD.greedy_sizes]
+    expected += [(agent, n) for agent in (N, EPINET) for n in STANDARD.plain_sizes]
+    expected += [(agent, n) for agent in (P, BP) for n in STANDARD.sizes]
     assert sorted(reported) == sorted(expected)
     limits = {(one["agent"], one["size"]): one["limit"] for one in made if one["stage"] == "report"}
     assert (limits[EPSILON, 20], limits[N, 20], limits[P, 20]) == (8000, 1000, 2000)
