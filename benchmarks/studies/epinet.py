@@ -241,11 +241,11 @@ def draw(path: pathlib.Path, out: pathlib.Path) -> None:
                         continue  # As many parameters for any number of indices.
                     text = " and ".join(f"{count:,}" for count in DRAWN) + " indices"
                 below = (
-                    {"xytext": (0, -15), "ha": "center"} if name == "ensemble-p" else {"xytext": (0, 11), "ha": "left"}
+                    {"xytext": (-5, -11), "ha": "right"} if name == "ensemble-p" else {"xytext": (0, 11), "ha": "left"}
                 )
                 place = (row[cost], row["kl_joint"])
                 axis.annotate(text, place, textcoords="offset points", fontsize=8, color=style.LIGHT[number], **below)
-        axis.set(xscale="log", yscale="log", xlabel=label, ylim=(0.5, 8.0))
+        axis.set(xscale="log", yscale="log", xlabel=label, ylim=(0.5, 13.0))
         axis.set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
         axis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
