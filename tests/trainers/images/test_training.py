@@ -19,8 +19,8 @@ from tf_ensembles import machine
 from tf_ensembles.ensemble.members import building as members
 from trainers import onednn, preemption
 from trainers.images import data as image_data
-from trainers.images import engine as member_engine
 from trainers.images import device_loop, runs, settings, training, vgg
+from trainers.images import engine as member_engine
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 
