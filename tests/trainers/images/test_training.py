@@ -265,7 +265,6 @@ def test_the_loop_on_the_device_makes_the_same_members(tmp_path, monkeypatch):
     others = dataclasses.replace(CONFIG, member=2, seed=4)
     expected = [train(tmp_path / "one", config) for config in (CONFIG, others)]
     strategy, engine = _engine_on_device(monkeypatch, steps=4)
-    engine.most_steps_per_call = 4
     monkeypatch.setattr(training, "_CALL_SECONDS", 1e6)
     seen = []
     for config, known in zip((CONFIG, others), expected, strict=True):
