@@ -47,6 +47,22 @@ def read_members(store):
     return [member_store.MemberFiles(store, one) for one in sorted(configs, key=lambda one: one.member)]
 
 
+def loop_on_devices(strategy=None):
+    """Has this process loop on its devices as on a TPU's, whose sums over replicas its CPUs lack.
+
+    So replicas meet by collectives, as in TensorFlow's own tests, and loops stay whole: taken apart, each would have a
+    name of its own, by which the collectives of its replica would wait for no other's.
+    """
+    from tensorflow.python.ops import control_flow_util_v2
+
+    from trainers.images import device_loop
+
+    device_loop.is_used = lambda strategy: True
+    if strategy is not None:
+        control_flow_util_v2._DISABLE_LOWER_USING_SWITCH_MERGE = True
+        strategy.extended._use_merge_call = lambda: False
+
+
 class Killer:
     """Kills this very process, as kill -9 does, a random number of steps and milliseconds from its start."""
 
@@ -74,6 +90,7 @@ def main():
     parser.add_argument("--parallel", choices=("data", "members"), default="data")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--augment", action="store_true")
+    parser.add_argument("--loop-on-devices", action="store_true")
     args = parser.parse_args()
     import tensorflow as tf
 
@@ -87,11 +104,15 @@ def main():
     fields = {"epochs": args.epochs, "dtype": args.dtype, "augment": args.augment}
     configs = [make_config(member, **fields) for member in range(args.members)]
     if args.parallel == "members":
+        if args.loop_on_devices:
+            loop_on_devices()
         devices = strategies.make_one_each(args.strategy)
         failures = several.train_members(configs, (train, test), args.store, devices)
         print(len(devices), len({one.extended.worker_devices for one in devices}), *failures, flush=True)
         return
     strategy = strategies.make_strategy(args.strategy)
+    if args.loop_on_devices:
+        loop_on_devices(strategy)
     print(strategies.describe(strategy, 16), flush=True)
     killer = None if args.kill is None else Killer(args.kill)
     for config in configs:

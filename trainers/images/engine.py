@@ -2,10 +2,11 @@
 
 A graph runs many steps per call: it gathers each replica's own share of a batch from the data in memory, as it is
 stored, and sums the replicas' gradients. Flips, shifts and standardizing are the replicas' work: four cores that share
-128 images of CIFAR10 are sent 0.39 MB of bytes a step, not the 6.3 MB of four whole batches of floats. Batch statistics
-are those of the global batch (synchronized batch norm), so replicas compute what one device would. Members of one shape
-differ in the values of variables and tensors only: a worker process compiles once, whatever their seeds, priors,
-bootstrap weights, rates and decay.
+128 images of CIFAR10 are sent 0.39 MB of bytes a step, not the 6.3 MB of four whole batches of floats. A TPU keeps the
+data and loops over the steps itself (`device_loop`): the same steps, on the same rows. Batch statistics are those of
+the global batch (synchronized batch norm), so replicas compute what one device would. Members of one shape differ in
+the values of variables and tensors only: a worker process compiles once, whatever their seeds, priors, bootstrap
+weights, rates and decay.
 
 One member per graph: ten in one make as many images per second of the processor as one (width 1/16 and batch 128: 3,912
 and 3,910; batch 10: 2,732 and 2,786), so workers side by side, of one thread each, already use all cores.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -36,7 +38,7 @@ from numpy.typing import NDArray
 from tf_ensembles.ensemble.members import building as members
 from trainers import onednn
 from trainers.images import data as image_data
-from trainers.images import settings, vgg
+from trainers.images import device_loop, settings, vgg
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 from trainers.images.data import ImageData
@@ -191,10 +193,11 @@ class Engine(Predictor):
         with strategy.scope():
             self._optimizer = keras.optimizers.SGD(0.0, momentum=shape.momentum)
             self._optimizer.build(self.model.trainable_variables)
-        # The kernel of momentum knows one copy of a variable.
-        self._has_kernel = (
-            bool(shape.momentum) and replicas == 1 and not isinstance(strategy, tf.distribute.TPUStrategy)
-        )
+        self._is_on_device = device_loop.is_used(strategy)
+        self._loop: device_loop.DeviceLoop | None = None
+        self.most_steps_per_call = device_loop.STEPS if self._is_on_device else sys.maxsize
+        # Kernels know one copy of a variable: the only one, or, within a loop on the devices, a replica's own.
+        self._has_kernel = self._is_on_device or (bool(shape.momentum) and replicas == 1)
         by_xla = compiles_by_xla(strategy)
         self.setting = settings.make_setting(strategy, xla=by_xla, dtype=shape.dtype)
         self._step = tf.function(self._replica_step, jit_compile=True) if by_xla else self._replica_step
@@ -240,12 +243,21 @@ class Engine(Predictor):
 
     def steps(self, data: Tensors, *plan: tf.Tensor) -> tf.Tensor:
         """Makes the steps of a plan, the further arguments of `_all_steps`; returns their losses `[steps]`."""
-        kind = data.images.dtype
-        if kind not in self._graphs:
-            signature = tf.nest.map_structure(_of_any_length, (data, *plan))
-            self._graphs[kind] = tf.function(self._all_steps, input_signature=signature)
         with at_home(self.strategy):
+            if self._is_on_device:
+                return self.loop(data)(data, *plan)
+            kind = data.images.dtype
+            if kind not in self._graphs:
+                signature = tf.nest.map_structure(_of_any_length, (data, *plan))
+                self._graphs[kind] = tf.function(self._all_steps, input_signature=signature)
             return self._graphs[kind](data, *plan)
+
+    def loop(self, data: Tensors) -> device_loop.DeviceLoop:
+        """Returns the loop on the devices for data of some shapes, which are known to its graph."""
+        if self._loop is None or not self._loop.fits(data):
+            self._loop = None  # Its data make room.
+            self._loop = device_loop.DeviceLoop(self.strategy, self._replica, self.shape.batch, data)
+        return self._loop
 
     def _all_steps(
         self,
@@ -302,11 +314,17 @@ class Engine(Predictor):
         return loss + penalty
 
     def _apply(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
-        """Makes the optimizer's step; on one device by a kernel per variable, which computes what Keras does."""
+        """Makes the optimizer's step; on one copy of a variable by a kernel, which computes what Keras does."""
         variables = self.model.trainable_variables
         if not self._has_kernel:
             self._optimizer.learning_rate.assign(rate)
             self._optimizer.apply(gradients, variables)
+            return
+        if self.strategy.num_replicas_in_sync > 1:
+            gradients = tf.distribute.get_replica_context().all_reduce("SUM", gradients)
+        if not self.shape.momentum:
+            for variable, gradient in zip(variables, gradients, strict=True):
+                tf.raw_ops.AssignSubVariableOp(resource=variable.value.handle, value=gradient * rate)
             return
         for variable, velocity, gradient in zip(variables, self._optimizer.momentums, gradients, strict=True):
             tf.raw_ops.ResourceApplyKerasMomentum(

@@ -267,7 +267,7 @@ class Training:
         if member_engine.num_workers(engine.strategy) > 1:
             return
         if seconds < _CALL_SECONDS / 2:
-            engine.steps_per_call *= 2
+            engine.steps_per_call = min(2 * engine.steps_per_call, engine.most_steps_per_call)
         elif seconds > 2 * _CALL_SECONDS:
             engine.steps_per_call = max(1, engine.steps_per_call // 2)
 

@@ -19,8 +19,8 @@ from tf_ensembles import machine
 from tf_ensembles.ensemble.members import building as members
 from trainers import onednn, preemption
 from trainers.images import data as image_data
+from trainers.images import device_loop, runs, settings, training, vgg
 from trainers.images import engine as member_engine
-from trainers.images import runs, settings, training, vgg
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 
@@ -231,12 +231,14 @@ def test_xla_compiles_what_it_makes_faster(monkeypatch):
     assert not member_engine.compiles_by_xla(one)
 
 
-@pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_steps_of_the_optimizer_are_kerass(momentum):
+@pytest.mark.parametrize(("momentum", "on_device"), [(0.9, False), (0.0, False), (0.0, True)])
+def test_steps_of_the_optimizer_are_kerass(monkeypatch, momentum, on_device):
     """One kernel per variable, or Keras's SGD: what is left of a step once the gradients are known."""
     config = dataclasses.replace(CONFIG, momentum=momentum)
     engine = training.Training(config, TRAIN, tf.distribute.get_strategy(), None).engine
     assert engine._has_kernel == (momentum > 0.0)
+    if on_device:
+        monkeypatch.setattr(engine, "_has_kernel", True)
     variables = engine.model.trainable_variables
     expected = [keras.Variable(variable.value) for variable in variables]
     optimizer = keras.optimizers.SGD(0.0, momentum=momentum)
@@ -248,6 +250,31 @@ def test_steps_of_the_optimizer_are_kerass(momentum):
         optimizer.apply(gradients, expected)
     for one, other in zip(variables, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # A fused multiply-add rounds once, not twice.
+
+
+def _engine_on_device(monkeypatch, steps):
+    """A strategy of its own, whose engine loops on the device, by that many steps a call."""
+    monkeypatch.setattr(device_loop, "is_used", lambda strategy: True)
+    monkeypatch.setattr(device_loop, "STEPS", steps)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    return strategy, member_engine.get_engine(member_engine.make_shape(CONFIG, TRAIN), strategy)
+
+
+def test_the_loop_on_the_device_makes_the_same_members(tmp_path, monkeypatch):
+    """Twelve steps, by calls of 1, 2, 4, 4 and 1 of at most 4; then another member, whose data take the place."""
+    others = dataclasses.replace(CONFIG, member=2, seed=4)
+    expected = [train(tmp_path / "one", config) for config in (CONFIG, others)]
+    strategy, engine = _engine_on_device(monkeypatch, steps=4)
+    monkeypatch.setattr(training, "_CALL_SECONDS", 1e6)
+    seen = []
+    for config, known in zip((CONFIG, others), expected, strict=True):
+        found = train(tmp_path / "loop", config, strategy=strategy, progress=lambda step, _: seen.append(step))
+        assert found.status(verify=True).steps == 12
+        for name, value in known.weights().items():
+            np.testing.assert_array_equal(found.weights()[name], value)
+    assert seen == [1, 3, 7, 11, 12, 4, 8, 12]
+    graph = engine._loop._graph
+    assert graph.experimental_get_tracing_count() == 1
 
 
 def test_the_reported_loss_has_the_decay_in_it():

@@ -17,7 +17,7 @@ import pytest
 
 from tests.member_process import make_config, make_data, read_members
 from tests.needs import imported, needs
-from tests.trainers.sweeps import test_context, test_sweep
+from tests.trainers.sweeps import test_context, test_faults, test_sweep
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
 from trainers.sweeps import engines, ray_engine, sweep
@@ -222,6 +222,41 @@ def test_a_member_on_both_engines_with_nothing_in_the_environment(tmp_path, one_
     ]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
     assert {path.name for path in tmp_path.iterdir()} == {"local", "ray", "small.npz"}  # No default store was made.
+
+
+@pytest.mark.slow  # 60 s
+def test_sigterm_to_a_worker_keeps_its_member_and_another_goes_on_with_it(tmp_path, one_ray, monkeypatch):
+    """In the middle of a training, long before its first checkpoint of every twenty seconds is due."""
+    monkeypatch.setattr(one_ray, "_fixed", 1)
+    monkeypatch.setattr(one_ray, "_slots", 1)
+    train, test = make_data(32), make_data(12, seed=1)
+    arrays = dict(x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
+    np.savez(tmp_path / "small.npz", **arrays)
+    config = make_config(data=member_runs.arrays_name(str(tmp_path / "small.npz")), epochs=500)
+    tell = sweep.make_run("pid", f"{test_sweep.FUNCTIONS}:process_id", {"seconds": 0.0})
+    test_sweep.execute(tmp_path / "pid", [tell], engine=lambda: one_ray)
+    (row,) = sweep_store.read_results(tmp_path / "pid")
+    files, kept = member_store.MemberFiles(tmp_path / "ray", config), []
+
+    def take_the_worker_away():
+        test_faults.wait_until((files.folder / member_store.CONFIG).exists, 120.0)
+        os.kill(row["pid"], signal.SIGTERM)
+        test_faults.wait_until(lambda: not test_faults.is_alive(row["pid"]), 120.0)
+        kept.append(files.status(verify=True).steps)  # Another worker takes seconds to start.
+
+    killer = threading.Thread(target=take_the_worker_away, daemon=True)
+    killer.start()
+    for name, engine in (("ray", lambda: one_ray), ("local", "local")):
+        place = {"store": str(tmp_path / name), "data": str(tmp_path / "small.npz")}
+        run = sweep.make_run("member", member_runs.TRAIN, config.to_dict(), context=place)
+        report = test_sweep.execute(tmp_path / f"{name}-rows", [run], engine=engine, num_workers=1)
+        assert report.completed == 1, sweep_store.read_failures(tmp_path / f"{name}-rows")
+    killer.join(timeout=10)
+    assert len(kept) == 1
+    assert 0 < kept[0] < config.num_steps
+    whole = member_store.MemberFiles(tmp_path / "local", config).weights()
+    for name, value in files.weights().items():
+        np.testing.assert_array_equal(value, whole[name])
 
 
 @pytest.mark.slow
