@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
+
+from benchmarks import speed
 
 POOL, MEMBERS, CLASSES, NUM = 100_000, 100, 10, 10
 MAX_SECONDS, MAX_MEGABYTES = 60.0, 2000.0
@@ -32,9 +33,7 @@ def measure() -> dict[str, float]:
     start, computed = time.perf_counter(), time.process_time()
     acquisition.acquire(logits, num=NUM, method="batchbald", seed=0)
     clock, processor = time.perf_counter() - start, time.process_time() - computed
-    unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return {"clock": clock, "processor": processor, "megabytes": peak}
+    return {"clock": clock, "processor": processor, "megabytes": speed.peak_megabytes()}
 
 
 def main() -> int:

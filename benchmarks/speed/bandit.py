@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bandit_env.rollout import run_bandit
+from benchmarks import speed
 from tf_ensembles.base import Array
 
 
@@ -73,10 +73,6 @@ def _rate(run: Callable[[], Any], horizon: int) -> float:
     return horizon / (time.perf_counter() - start)
 
 
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-
-
 def measure(num_problems: int, horizon: int, repeats: int) -> dict[str, float]:
     """Returns steps per second of each path (the median of `repeats`), their ratios to NumPy, and memory growth."""
     driver = make_driver(num_problems, horizon)
@@ -97,9 +93,9 @@ def measure(num_problems: int, horizon: int, repeats: int) -> dict[str, float]:
         result[f"{name} / numpy"] = float(np.median(ratios))
     # The heap takes some thousand steps to settle; a cost per step would go on growing.
     run_bandit("ensemble-bp", num_problems, 20 * horizon, seed=1)
-    before = _peak_megabytes()
+    before = speed.peak_megabytes()
     run_bandit("ensemble-bp", num_problems, 40 * horizon, seed=1)
-    result["megabytes more at 40x than at 20x the horizon"] = _peak_megabytes() - before
+    result["megabytes more at 40x than at 20x the horizon"] = speed.peak_megabytes() - before
     return result
 
 

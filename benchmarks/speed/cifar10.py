@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import speed
 from trainers import onednn
 
 MEMBER, AUGMENTED = "member, prior and bootstrap", "the same on augmented images"
@@ -98,9 +98,8 @@ def measure_evaluation(config: dict[str, Any], store: str) -> dict[str, float]:
     ensemble = cifar10_runs.ensemble_from_dict(config)
     sizes = cifar10_runs.score_members(ensemble.members, ensemble.tau, store)
     seconds = time.perf_counter() - imported
-    unit = 1024**2 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return {"seconds": seconds, "import_seconds": imported - started, "megabytes": peak, "sizes": len(sizes)}
+    told = {"seconds": seconds, "import_seconds": imported - started, "sizes": len(sizes)}
+    return {**told, "megabytes": speed.peak_megabytes()}
 
 
 def compare_evaluation(count: int) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from benchmarks import speed
 
 MEMBERS, BATCH, STEPS, DIM, HIDDEN = 100, 100, 1000, 10, 50
 TURNS = 2
@@ -191,7 +192,7 @@ def peak(members: int) -> None:
 
     x = np.zeros((100, DIM), np.float32)
     _compile(tfe.Ensemble(_build_mlp, members)).fit(x, np.zeros(100, int), batch_size=BATCH, epochs=3, verbose=0)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(speed.peak_megabytes())
 
 
 def main() -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import resource
 import subprocess
 import sys
 from typing import Any
+
+from benchmarks import speed
 
 STEPS, GOALS = 5, {"images": 1.2, "rows": 1.5}
 
@@ -49,10 +50,6 @@ def _rows() -> tuple[Any, int, Any]:
     return build, 100, np.random.default_rng(0).random((1_000_000, 20), np.float32)
 
 
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def measure(name: str) -> float:
     """Returns the peak of this process above imports and data, in GB."""
     import keras
@@ -68,12 +65,12 @@ def measure(name: str) -> float:
                 raise StopIteration
 
     build, members, x = {"images": _images, "rows": _rows}[name]()
-    y, before = np.zeros(len(x), np.int32), _peak()
+    y, before = np.zeros(len(x), np.int32), speed.peak_megabytes()
     model = tfe.Ensemble(build, members, prior=tfe.PriorFunction(build, 1.0), bootstrap=tfe.Bernoulli(0.5))
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with contextlib.suppress(StopIteration):
         model.fit(x, y, batch_size=100, verbose=0, callbacks=[Enough()])
-    return _peak() - before
+    return (speed.peak_megabytes() - before) / 1024
 
 
 def main() -> None:

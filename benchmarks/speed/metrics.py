@@ -17,21 +17,18 @@ import subprocess
 import sys
 import time
 
+from benchmarks import speed
+
 BATCH, MEMBERS, CLASSES = 10_000, 100, 10
 MAX_SECONDS, MAX_MEGABYTES = 1.0, 1000.0
 REPEATS = 5
-
-
-def _peak_megabytes() -> float:
-    unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _resident_megabytes() -> float:
     """What is resident now: on Linux from /proc, elsewhere at most the peak."""
     statm = pathlib.Path("/proc/self/statm")
     if not statm.exists():
-        return _peak_megabytes()
+        return speed.peak_megabytes()
     return int(statm.read_text().split()[1]) * resource.getpagesize() / 1024**2
 
 
@@ -49,7 +46,12 @@ def measure() -> dict[str, float]:
         start = time.perf_counter()
         metrics.dyadic_nll(logits, labels, tau=10, kappa=2, seed=0)
         seconds.append(time.perf_counter() - start)
-    return {"first": seconds[0], "best": min(seconds), "worst": max(seconds), "megabytes": _peak_megabytes() - before}
+    return {
+        "first": seconds[0],
+        "best": min(seconds),
+        "worst": max(seconds),
+        "megabytes": speed.peak_megabytes() - before,
+    }
 
 
 def main() -> int:

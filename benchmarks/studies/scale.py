@@ -14,13 +14,13 @@ import argparse
 import dataclasses
 import heapq
 import pathlib
-import resource
 import tempfile
 import time
 from typing import Any
 
 import numpy as np
 
+from benchmarks import speed
 from trainers.sweeps import engines, runs, schedule, sweep
 
 NOTHING = "benchmarks.speed.sweep:compute_nothing"
@@ -146,7 +146,7 @@ def drive(num_runs: int, num_workers: int) -> dict[str, float]:
         seconds = time.process_time() - before
     if report.completed != num_runs:
         raise RuntimeError(f"Expected {num_runs} completed runs. Received: {report}")
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = speed.peak_megabytes()
     return {"cpu_ms_per_run": 1e3 * seconds / num_runs, "memory_mb": memory}
 
 
