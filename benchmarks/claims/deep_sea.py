@@ -197,7 +197,7 @@ CLAIMS: tuple[Claim, ...] = (
         "DS-epinet",
         "DS",
         OSBAND_2023,
-        "An epinet matches an ensemble: at N = 10 and 20 it needs less than twice the episodes (written before it ran).",
+        "An epinet matches an ensemble: less than twice its episodes at N = 10 and 20 (written before it ran).",
         Slower(EPINET, P, (10, 20), Region(high=1.0)),
         "both 95% intervals of the doublings lie below 1",
         directional=False,
