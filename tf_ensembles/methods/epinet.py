@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles import draws
-from tf_ensembles.ensemble import arguments, data, keras_private
+from tf_ensembles.ensemble import arguments, data, keras_private, replicas
 from tf_ensembles.ensemble import trunk as trunk_lib
 from tf_ensembles.ensemble.members import base, building, frozen, stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
@@ -205,10 +205,13 @@ class Epinet(Sampled):
             validation_data = (*self._checked(*validation_data[:2]), *validation_data[2:])
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        if y is not None and one_device and not kwargs.get("steps_per_epoch"):
+        if y is not None and not kwargs.get("steps_per_epoch"):
+            length = data.num_trained_on(len(y), 0.0 if validation_data else validation_split)
+            devices = self.distribute_strategy.num_replicas_in_sync
+            replicas.check_batches([self.trunk], length, batch_size or 32, devices)
             if not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
+                with self.distribute_strategy.scope():
+                    self.optimizer.build(self.trainable_variables)
             first_step = tf.Variable(tf.cast(keras_private.steps_taken(self.optimizer), tf.int64), trainable=False)
             if self._prior_on == "inputs":  # Frozen functions of the inputs: evaluated once, where that fits in memory.
                 given["x"] = data.with_ids(x, None, stack.cached_prior(self.priors, x, len(y), self._num_outputs))

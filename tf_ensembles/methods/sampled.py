@@ -18,6 +18,7 @@ from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.ensemble.trunk import Of
+from tf_ensembles.ensemble.updates import SHARED, MemberwiseUpdate
 from tf_ensembles.metrics.kinds import Kind, tagged
 
 
@@ -32,6 +33,7 @@ class Sampled(Served):
 
     _source: keras.Model  # knows the inputs
     _num_outputs: int
+    _update: Hidden | None = None
 
     def __init__(self, num_members: int, seed: int, outputs: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -99,6 +101,7 @@ class Sampled(Served):
         if self.compiled:
             keras_private.forget_metrics(self, [*self._member_metrics, *self._logit_metrics])
         self._member_metrics, self._logit_metrics, self._all_metrics = members, logits, Hidden(listed)
+        self._update = None
         kwargs.update(weighted_metrics=weighted_metrics)
         super().compile(optimizer=optimizer, loss=loss, metrics=others or None, **kwargs)
 
@@ -115,6 +118,42 @@ class Sampled(Served):
         if self.trainable_variables:
             self.optimizer.build(self.trainable_variables)
 
+    # Steps on several replicas: each has a share of the loss, and norms are those of the whole gradient.
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Compiles the training step."""
+        if self._update is None and self.distribute_strategy.num_replicas_in_sync > 1:
+            with self.distribute_strategy.scope():
+                owned = [(variable, SHARED) for variable in self.trainable_variables]
+                self._update = Hidden(MemberwiseUpdate(self.optimizer, owned, 1))
+        return super().make_train_function(force)
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        """One step on one batch."""
+        if self._update is None:
+            return super().train_step(batch)
+        update = self._update.value
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        with tf.GradientTape() as tape:
+            said = self(x, training=True)
+            mine = self.compute_loss(x, y, said, sample_weight, training=True)
+            scaled = self.optimizer.scale_loss(mine)
+        update.apply(update.gradients(tape, scaled), mine)
+        return self._report(x, y, said, mine, sample_weight)
+
+    def test_step(self, batch: Any) -> dict[str, Any]:
+        """Evaluates one batch."""
+        if replicas.count() == 1:
+            return super().test_step(batch)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        said = self(x, training=False)
+        return self._report(x, y, said, self.compute_loss(x, y, said, sample_weight, training=False), sample_weight)
+
+    def _report(self, x: Any, y: Any, said: tf.Tensor, mine: tf.Tensor, sample_weight: Any) -> dict[str, Any]:
+        """Takes in the loss of the whole batch, which Keras would take to be that of a replica, times their number."""
+        keras_private.track_loss(self, replicas.total(mine), tf.shape(said)[0])
+        return self.compute_metrics(x, y, said, sample_weight)
+
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> tf.Tensor:
@@ -122,8 +161,7 @@ class Sampled(Served):
         result = tf.transpose(y_pred, [1, 0, 2])
         count = int(result.shape[0])
         batch = losses.make_batches([y], [sample_weight], None, self.seed, None, count, [0])[0]
-        each = losses.member_losses(self._member_loss, batch, result)
-        mine = tf.reduce_sum(replicas.share(self._member_loss, each, batch)) / count
+        mine = tf.reduce_sum(replicas.member_losses(self._member_loss, batch, result)) / count
         return mine + self._penalty() / replicas.count()
 
     def _penalty(self) -> tf.Tensor:
