@@ -24,7 +24,7 @@ from tf_ensembles import draws
 from tf_ensembles.ensemble import arguments, data, keras_private, replicas
 from tf_ensembles.ensemble import trunk as trunk_lib
 from tf_ensembles.ensemble.members import base, building, frozen, stack
-from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
+from tf_ensembles.ensemble.members.layer_rules import Hidden, has_recurrent, looped_parts
 from tf_ensembles.methods.sampled import Sampled
 from tf_ensembles.prior import PriorFunction
 from tf_ensembles.regression import heads
@@ -183,7 +183,8 @@ class Epinet(Sampled):
     # Training.
 
     def _resolve_auto_jit_compile(self) -> bool:
-        looped = looped_parts(self.trunk) or (self.priors is not None and not self.priors.supports_jit)
+        looped = looped_parts(self.trunk) or has_recurrent(self.trunk)
+        looped = looped or (self.priors is not None and not self.priors.supports_jit)
         return not looped and self.distribute_strategy.num_replicas_in_sync == 1
 
     def fit(

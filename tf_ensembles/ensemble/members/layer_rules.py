@@ -25,7 +25,7 @@ from keras import layers
 
 from tf_ensembles import priors
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import convolutions
+from tf_ensembles.ensemble.members import convolutions, recurrent
 from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ def runs_by_layer(model: keras.Model) -> bool:
 def has_convolutions(model: keras.Model) -> bool:
     """Whether a graph has convolutions with a rule."""
     return is_graph(model) and any(map(convolutions.rule_of, _operations(model)))
+
+
+def has_recurrent(model: keras.Model) -> bool:
+    """Whether a graph has recurrent layers with a rule."""
+    return is_graph(model) and any(map(recurrent.rule_of, _operations(model)))
 
 
 def activation_size(model: keras.Model) -> int | None:
@@ -256,7 +261,7 @@ def _standardize(runner: Runner, layer: priors.Standardize, x: tf.Tensor, stacke
 
 def rule_of(operation: Any) -> Rule | None:
     """Returns how to run the layer for all members with stacked weights, or None if there is no such way."""
-    return _dense_rule(operation) or convolutions.rule_of(operation)
+    return _dense_rule(operation) or convolutions.rule_of(operation) or recurrent.rule_of(operation)
 
 
 def _dense_rule(operation: Any) -> Rule | None:
