@@ -1,6 +1,6 @@
 """Whether a rule on stacked weights is faster than a map over members, which runs what has no rule.
 
-    python -m benchmarks.speed.rules [lstm|attention|norm] ... [--members 32]
+    python -m benchmarks.speed.rules [lstm|gru|attention|norm] ... [--members 32]
 
 A step is a forward pass in training mode and the gradients of all weights; an optimizer would be the same for all. Ways
 take turns, and the best turn of each counts: seconds of the processor, so that other work on the machine matters
@@ -66,6 +66,22 @@ def _lstm(members: int) -> dict[str, Callable[[], Any]]:
     return ways
 
 
+def _gru(members: int) -> dict[str, Callable[[], Any]]:
+    import keras
+    import tensorflow as tf
+
+    from benchmarks.speed.rules import stacked
+
+    def build_gru() -> Any:
+        return keras.Sequential([keras.Input((TIME, INPUTS)), keras.layers.GRU(UNITS)])
+
+    x = tf.random.stateless_normal([BATCH, TIME, INPUTS], seed=[0, 1])
+    run, weights = _members(build_gru, members)
+    ways = {"map": _gradients_of(lambda: run.run(x, True)[0], weights)}
+    ways["while"] = _gradients_of(lambda: stacked.gru(x, weights), weights)
+    return ways
+
+
 def _attention(members: int) -> dict[str, Callable[[], Any]]:
     import keras
     import tensorflow as tf
@@ -99,7 +115,12 @@ def _norm(members: int) -> dict[str, Callable[[], Any]]:
     return {name: _gradients_of(run, [x, *weights]) for name, run in ways.items()}
 
 
-ROWS: dict[str, Callable[[int], dict[str, Callable[[], Any]]]] = {"lstm": _lstm, "attention": _attention, "norm": _norm}
+ROWS: dict[str, Callable[[int], dict[str, Callable[[], Any]]]] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "attention": _attention,
+    "norm": _norm,
+}
 
 
 def measure(name: str, members: int) -> dict[str, tuple[float, float, float]]:

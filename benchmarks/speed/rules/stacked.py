@@ -51,6 +51,30 @@ def lstm(x: tf.Tensor, weights: Sequence[tf.Tensor], loop: str) -> tf.Tensor:
     return tf.while_loop(lambda time, *_: time < steps, step_ahead, (0, state, state), maximum_iterations=steps)[1]
 
 
+def gru(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the last state of a GRU that resets after the product, as Keras's does, `[members, batch, units]`.
+
+    Args:
+        x: `[batch, time, inputs]`, the same for all members.
+        weights: kernels `[members, inputs, 3 units]`, recurrent kernels `[members, units, 3 units]` and biases of both
+            `[members, 2, 3 units]`, gates in the order of Keras.
+    """
+    kernel, recurrent, bias = map(tf.convert_to_tensor, weights)
+    members, units, steps = recurrent.shape[0], recurrent.shape[1], x.shape[1]
+    each = tf.TensorArray(tf.float32, steps).unstack(tf.transpose(x, [1, 0, 2]))
+
+    def step(time: tf.Tensor, state: tf.Tensor) -> Any:
+        now = tf.repeat(each.read(time)[None], members, axis=0)
+        inputs = tf.split(tf.matmul(now, kernel) + bias[:, :1], 3, axis=-1)
+        inner = tf.split(tf.matmul(state, recurrent) + bias[:, 1:], 3, axis=-1)
+        update, reset = tf.sigmoid(inputs[0] + inner[0]), tf.sigmoid(inputs[1] + inner[1])
+        new = tf.tanh(inputs[2] + reset * inner[2])
+        return time + 1, update * state + (1.0 - update) * new
+
+    first = tf.zeros([members, tf.shape(x)[0], units])
+    return tf.while_loop(lambda time, _: time < steps, step, (0, first), maximum_iterations=steps)[1]
+
+
 def attention(x: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns self-attention with several heads, `[members, batch, time, size]`.
 

@@ -195,6 +195,12 @@ def _epinet(trainable, norm=None, optimizer=None):
     return model, X, LABELS, EACH
 
 
+def _batch_ensemble():
+    model = tfe.BatchEnsemble(_small, 3, seed=2)
+    model.compile(keras.optimizers.SGD(0.1), CROSS_ENTROPY, metrics=["accuracy"], jit_compile=False)
+    return model, X, LABELS, EACH
+
+
 def _whole_batch():
     model = tfe.Ensemble(lambda: _small(), 2)
     model.compile("sgd", lambda y, p: keras.ops.mean(keras.ops.square(y - p)), jit_compile=False)
@@ -216,6 +222,7 @@ NAMED_CASES = {
     "clipped trunk": lambda: _on_trunk(True, optimizer=_clipped()),
     "epinet": lambda: _epinet(True, layers.BatchNormalization(synchronized=True)),
     "frozen epinet": lambda: _epinet(False, layers.BatchNormalization()),
+    "batch ensemble": _batch_ensemble,
     "clipped epinet": lambda: _epinet(True, optimizer=_clipped()),
 }
 REFUSED_CASES = {
@@ -233,7 +240,7 @@ NAMED_CASES.update(REFUSED_CASES)
         ["outputs"],
         ["ignored", "unweighed", "sum", "weighted mean"],
         ["frozen trunk", "trained trunk", "clipped trunk"],
-        ["epinet", "frozen epinet", "clipped epinet"],
+        ["epinet", "frozen epinet", "clipped epinet", "batch ensemble"],
     ],
     ids=["outputs", "masks", "trunks", "epinets"],
 )
