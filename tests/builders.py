@@ -67,7 +67,7 @@ def masked():
 
 
 BUILDERS = [dense, conv_batch_norm, recurrent, dict_inputs, nested, subclassed, masked]
-VECTORIZED = [dense, dict_inputs]
+VECTORIZED = [dense, recurrent, dict_inputs]
 
 
 def make_inputs(build, n, seed=0):

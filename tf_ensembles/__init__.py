@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tf_ensembles.ensemble.data import with_ids as with_ids
     from tf_ensembles.ensemble.export import export_saved_model as export_saved_model
     from tf_ensembles.ensemble.model import Ensemble as Ensemble
+    from tf_ensembles.methods.batch_ensemble import BatchEnsemble as BatchEnsemble
     from tf_ensembles.methods.dropout import MCDropout as MCDropout
     from tf_ensembles.methods.epinet import Epinet as Epinet
     from tf_ensembles.methods.sharding import fit_sharded as fit_sharded
@@ -57,6 +58,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Advice": "tf_ensembles.advice.advise",
         "Agent": "tf_ensembles.base",
         "Assessment": "tf_ensembles.assessment.assess",
+        "BatchEnsemble": "tf_ensembles.methods.batch_ensemble",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",
         "Calibrated": "tf_ensembles.decisions.calibration",

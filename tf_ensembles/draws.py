@@ -71,6 +71,7 @@ class Purpose(enum.Enum):
     EPINET_STEP = "the indices of a step of training an epinet", 12 * _FAR
     EPINET_WEIGHTS = "the initial weights of an epinet", 13 * _FAR
     DROPPED = "which units a member of Monte Carlo dropout leaves out", 14 * _FAR
+    RANK_ONE = "the signs that members of a batch ensemble start with", 15 * _FAR
     PRIOR = "the initial weights of prior functions", 0x5EED_0001
     INITIAL_WEIGHTS = "initial weights that came out the same for two members, drawn again", 0, 0, 0, 3
     # The compiled loop of small networks.

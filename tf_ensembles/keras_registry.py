@@ -21,6 +21,8 @@ _PACKAGE = "tf_ensembles"
 # Every class of ours that Keras can save, and the module that registers it.
 HOMES = {
     "Ensemble": "tf_ensembles.ensemble.model",
+    "BatchEnsemble": "tf_ensembles.methods.batch_ensemble",
+    "RankOne": "tf_ensembles.methods.batch_ensemble",
     "Epinet": "tf_ensembles.methods.epinet",
     "MCDropout": "tf_ensembles.methods.dropout",
     "MemberDropout": "tf_ensembles.methods.dropout",

@@ -75,6 +75,8 @@ def test_a_compiled_ensemble_and_every_other_class_load_by_their_stand_ins():
     model = tfe.Ensemble(lambda: keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]), 2, outputs="logits")
     needed = {
         "GaussianNoise": [0.5],
+        "BatchEnsemble": [keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])],
+        "RankOne": [keras.layers.Dense(2, use_bias=False), 3],
         "MCDropout": [keras.Sequential([keras.Input((1,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)])],
         "MemberDropout": [0.5, 1, 0],
         "Renumbered": [bootstrap.Poisson(), [1]],

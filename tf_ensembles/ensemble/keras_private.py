@@ -69,6 +69,12 @@ def wiring(model: keras.Model) -> list[tuple[Any, list[Any]]]:
     return [(operation, calls(operation)) for operation in operations]
 
 
+def takes_one_tensor(layer: keras.layers.Layer) -> bool:
+    """Whether a layer is called with one tensor and no other wherever it stands in a graph."""
+    # `layer.input` raises for a layer that is called more than once, and hides what goes by keyword.
+    return all(len(node.input_tensors) == 1 for node in layer._inbound_nodes)
+
+
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Returns the seed generators of all layers of a model."""
     # Layers keep them in a list of their own, under whatever name they gave them.

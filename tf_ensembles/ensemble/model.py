@@ -316,7 +316,8 @@ class Ensemble(Trunked, Collected, Steps, Served):
         if y is not None and not kwargs.get("steps_per_epoch"):
             length = data.num_trained_on(data.length_of(y), 0.0 if validation_data else validation_split)
             devices = self.distribute_strategy.num_replicas_in_sync
-            replicas.check_batches(self._built_members().templates, length, batch_size or 32, devices)
+            trained = [*self._built_members().templates, *([self.trunk] if self.trains_trunk else [])]
+            replicas.check_batches(trained, length, batch_size or 32, devices)
             given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
         callbacks = callbacks_lib.with_monitor(callbacks, monitor, self.metric_names())
         given.update(epochs=epochs, verbose=verbose, callbacks=callbacks, class_weight=class_weight, **kwargs)

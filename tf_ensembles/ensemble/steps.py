@@ -163,7 +163,9 @@ class Steps(Settings):
                 total = tf.reduce_sum(mine) + tf.reduce_sum(penalty) / replicas.count()
                 total = self.optimizer.scale_loss(total)
             each, update = replicas.total(mine), self._make_update()
-            update.apply(update.gradients(tape, total, self._built_members().tables()), each)
+            # The decay of an embedding is of all its rows, not of those that were taken.
+            tables = {} if self.l2 else self._built_members().tables()
+            update.apply(update.gradients(tape, total, tables), each)
         return said, each + penalty, replicas.total(by_output)
 
     def test_step(self, batch: Any) -> dict[str, Any]:
@@ -197,8 +199,7 @@ class Steps(Settings):
             if output.loss is None:
                 continue
             mask = keras_private.mask_of(result)
-            each = losses.member_losses(output.loss, batch, result, bool(members.separate), mask)
-            found.append(replicas.share(output.loss, each, batch, mask))
+            found.append(replicas.member_losses(output.loss, batch, result, bool(members.separate), mask))
             weighted = found[-1] if output.weight == 1.0 else found[-1] * output.weight
             total = weighted if total is None else total + weighted
         return total, found if len(found) > 1 else []

@@ -23,7 +23,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private
 from tf_ensembles.ensemble.callbacks import Marks
 from tf_ensembles.ensemble.members import frozen, stack
-from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
+from tf_ensembles.ensemble.members.layer_rules import Hidden, has_recurrent, looped_parts
 from tf_ensembles.prior import PriorFunction
 
 # Features of in-memory data are computed once and kept if they fit into this many bytes.
@@ -182,7 +182,7 @@ class Trunked:
         return stack.input_specs(trunk, None)
 
     def _trunk_supports_jit(self) -> bool:
-        return self.trunk is None or not looped_parts(self.trunk)
+        return self.trunk is None or not (looped_parts(self.trunk) or has_recurrent(self.trunk))
 
     # Running.
 

@@ -13,10 +13,9 @@ import tensorflow as tf
 from keras import layers
 
 from tf_ensembles import draws
-from tf_ensembles.ensemble import data, keras_private, losses
+from tf_ensembles.ensemble import keras_private
 from tf_ensembles.ensemble.members.layer_rules import Hidden
-from tf_ensembles.methods.sampled import Sampled
-from tf_ensembles.regression import heads
+from tf_ensembles.methods.sampled import OfNetwork
 
 _SPATIAL = (layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D)
 
@@ -60,7 +59,7 @@ class MemberDropout(layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_ensembles")
-class MCDropout(Sampled):
+class MCDropout(OfNetwork):
     """A trained Keras model with dropout, asked `num_members` times with units left out, under an ensemble's contract.
 
     A member leaves out the same units for every example, so that it is a function, and joint predictions mean
@@ -78,54 +77,18 @@ class MCDropout(Sampled):
         self, model: keras.Model, num_members: int = 30, seed: int = 0, outputs: str = "auto", **kwargs: Any
     ) -> None:
         super().__init__(num_members, seed, outputs, **kwargs)
-        if not isinstance(model, keras.Model) or not model.built or not hasattr(model, "output_shape"):
-            raise ValueError(
-                "Expected a trained Keras model that knows its inputs and outputs: start it with keras.Input. "
-                f"Received: {type(model).__name__}"
-            )
-        if not isinstance(model.output_shape, tuple) or len(model.output_shape) != 2:
-            raise ValueError(f"Expected a model with outputs [batch, outputs]. Received: {model.output_shape}")
-        self._has_columns(int(model.output_shape[-1]))
-        self.network = self._source = _with_member_dropout(model, self.seed)
+        self._take(model, "a trained Keras model", lambda given: _with_member_dropout(given, self.seed))
         self.network.trainable = False
-        loss = getattr(model, "loss", None)
-        if loss is not None and outputs == "auto":
-            self._output_losses = (losses.as_loss(loss),)
-        self.built = True
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
         """Returns member outputs `[batch, members, outputs]`."""
-        x, count = data.split(inputs).x, self.num_members
         for layer in _dropped(self.network):
-            layer.members = Hidden(count)
-        tiled = tf.nest.map_structure(lambda v: _tiled(tf.convert_to_tensor(v), count), x)
-        result = tf.cast(self.network(tiled, training=False), tf.float32)
-        return tf.transpose(tf.reshape(result, [count, -1, self._num_outputs]), [1, 0, 2])
+            layer.members = Hidden(self.num_members)
+        return self._folded(inputs, training=False)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: the model is trained first."""
         raise ValueError("Expected fit on the Keras model, before tfe.MCDropout(model). Received: fit on an MCDropout")
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the architecture and the other arguments."""
-        given = {"name": self.name, "num_members": self.num_members, "seed": self.seed}
-        known = {"head": heads.write(self.head)} if self.head else {}
-        kind = self._outputs_argument if self.kind is None else self.kind.value
-        return {**given, **known, "outputs": kind, "model": keras.saving.serialize_keras_object(self.network)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> MCDropout:
-        """Returns a model of that architecture; its variables are filled from the file."""
-        given = dict(config)
-        known = given.pop("head", None)
-        given["model"] = keras.saving.deserialize_keras_object(given["model"], custom_objects=custom_objects)
-        model = cls(**given)
-        model._read_heads(known)
-        return model
-
-
-def _tiled(tensor: tf.Tensor, count: int) -> tf.Tensor:
-    return tf.tile(tensor, [count, *([1] * (len(tensor.shape) - 1))])
 
 
 def _dropped(model: keras.Model) -> list[Any]:

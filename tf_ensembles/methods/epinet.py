@@ -24,7 +24,7 @@ from tf_ensembles import draws
 from tf_ensembles.ensemble import arguments, data, keras_private
 from tf_ensembles.ensemble import trunk as trunk_lib
 from tf_ensembles.ensemble.members import base, building, frozen, stack
-from tf_ensembles.ensemble.members.layer_rules import Hidden, looped_parts
+from tf_ensembles.ensemble.members.layer_rules import Hidden, has_recurrent, looped_parts
 from tf_ensembles.methods.sampled import Sampled
 from tf_ensembles.prior import PriorFunction
 from tf_ensembles.regression import heads
@@ -183,40 +183,21 @@ class Epinet(Sampled):
     # Training.
 
     def _resolve_auto_jit_compile(self) -> bool:
-        looped = looped_parts(self.trunk) or (self.priors is not None and not self.priors.supports_jit)
+        looped = looped_parts(self.trunk) or has_recurrent(self.trunk)
+        looped = looped or (self.priors is not None and not self.priors.supports_jit)
         return not looped and self.distribute_strategy.num_replicas_in_sync == 1
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
-        shuffle: bool = True,
-        sample_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Trains as `keras.Model.fit` does; arrays are checked, and shuffled by the seed."""
         keras_private.require_compiled(self, "fit")
         self._see(x)
-        x, y = self._checked(x, y)
-        if isinstance(validation_data, tuple) and data.is_arrays(validation_data[0]):
-            validation_data = (*self._checked(*validation_data[:2]), *validation_data[2:])
-        given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
-        given.update(validation_split=validation_split, validation_data=validation_data)
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        if y is not None and one_device and not kwargs.get("steps_per_epoch"):
-            if not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
-            first_step = tf.Variable(tf.cast(keras_private.steps_taken(self.optimizer), tf.int64), trainable=False)
-            if self._prior_on == "inputs":  # Frozen functions of the inputs: evaluated once, where that fits in memory.
-                given["x"] = data.with_ids(x, None, stack.cached_prior(self.priors, x, len(y), self._num_outputs))
-            given = data.fit_on_arrays(**given, seed=self.seed, first_step=first_step)
-        self._forget_noise()
-        history = super().fit(**given, **kwargs)
-        self._estimate_noise_of_fit(given)
-        return history
+        return super().fit(x, y, *args, **kwargs)
+
+    def _with_known(self, x: Any, length: int) -> Any:
+        if self._prior_on != "inputs":
+            return x
+        # Frozen functions of the inputs: evaluated once, where that fits in memory.
+        return data.with_ids(x, None, stack.cached_prior(self.priors, x, length, self._num_outputs))
 
     def adapt(self, x: Any) -> None:
         """Shows data to an epinet that has seen none: priors that look at data are made on them."""

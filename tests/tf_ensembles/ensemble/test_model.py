@@ -196,6 +196,22 @@ def test_regression_minimizes_each_members_own_weighted_loss(bootstrap):
         np.testing.assert_allclose(ensemble.members.member_values(member)[0], solution, atol=2e-4)
 
 
+def test_l2_reaches_the_rows_of_an_embedding_that_a_batch_does_not_take():
+    def build(**kwargs):
+        decayed = keras.layers.Embedding(6, 2, **{f"embeddings_{key}": value for key, value in kwargs.items()})
+        return keras.Sequential([keras.Input((3,)), decayed, keras.layers.Flatten()])
+
+    x, y = np.array([[0, 1, 1], [2, 1, 0]]), np.ones((2, 6), np.float32)
+    ensemble = tfe.Ensemble(build, 2, l2=0.1, seed=1)
+    ensemble.compile(keras.optimizers.SGD(0.5), "mse", run_eagerly=True)
+    alone = build(regularizer=keras.regularizers.L2(0.1))
+    alone.compile(keras.optimizers.SGD(0.5), "mse", run_eagerly=True)
+    alone.set_weights(ensemble.members.member_values(1))
+    for model in (ensemble, alone):
+        model.train_on_batch(x, y)
+    np.testing.assert_allclose(ensemble.members.member_values(1)[0], alone.get_weights()[0], rtol=1e-5, atol=1e-7)
+
+
 def test_dataset_with_ids_equals_arrays_whatever_the_order_and_batch():
     x, y = make_inputs(builders.dense, EXAMPLES), make_labels(EXAMPLES)
 

@@ -40,8 +40,13 @@ def is_plain(layer: Any) -> bool:
 
 
 def known_activation(layer: Any) -> bool:
+    """Whether a layer's activation is known to treat examples one by one."""
+    return is_known(layer.activation)
+
+
+def is_known(activation: Any) -> bool:
     """A user's own activation function might look across the batch; those of Keras do not."""
-    return layer.activation is None or getattr(layer.activation, "__module__", "").startswith("keras.")
+    return activation is None or getattr(activation, "__module__", "").startswith("keras.")
 
 
 def _along_one_axis(runner: Runner, layer: layers.Conv1D, x: tf.Tensor, stacked: bool) -> Stacked:

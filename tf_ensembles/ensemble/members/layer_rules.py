@@ -25,7 +25,7 @@ from keras import layers
 
 from tf_ensembles import priors
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import convolutions
+from tf_ensembles.ensemble.members import convolutions, recurrent
 from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
 
 if TYPE_CHECKING:
@@ -66,13 +66,18 @@ def runs_by_layer(model: keras.Model) -> bool:
     """
     if not is_graph(model):
         return False
-    weighted = [op for op in _operations(model) if getattr(op, "variables", []) and not is_folded(op)]
+    weighted = [op for op in operations(model) if getattr(op, "variables", []) and not is_folded(op)]
     return all(map(rule_of, weighted)) or any(map(convolutions.rule_of, weighted))
 
 
 def has_convolutions(model: keras.Model) -> bool:
     """Whether a graph has convolutions with a rule."""
-    return is_graph(model) and any(map(convolutions.rule_of, _operations(model)))
+    return is_graph(model) and any(map(convolutions.rule_of, operations(model)))
+
+
+def has_recurrent(model: keras.Model) -> bool:
+    """Whether a graph has recurrent layers with a rule."""
+    return is_graph(model) and any(map(recurrent.rule_of, operations(model)))
 
 
 def activation_size(model: keras.Model) -> int | None:
@@ -90,7 +95,7 @@ def draws_together(model: keras.Model) -> bool:
     What is drawn, and what a file keeps of it, must not change when a rule is added: only rules of old count.
     """
     return is_graph(model) and not any(
-        getattr(op, "variables", []) and not (is_folded(op) or _dense_rule(op)) for op in _operations(model)
+        getattr(op, "variables", []) and not (is_folded(op) or _dense_rule(op)) for op in operations(model)
     )
 
 
@@ -119,10 +124,11 @@ def is_nested(layer: Any) -> bool:
     return isinstance(layer, keras.Model) and is_graph(layer)
 
 
-def _operations(model: keras.Model) -> list[Any]:
+def operations(model: keras.Model) -> list[Any]:
+    """Returns the operations of a graph, those of graphs within it included."""
     found: list[Any] = []
     for operation in keras_private.graph_of(model).operations:
-        found.extend(_operations(operation) if is_nested(operation) else [operation])
+        found.extend(operations(operation) if is_nested(operation) else [operation])
     return found
 
 
@@ -148,7 +154,7 @@ WHOLE = "whole model"
 
 def mapped_parts(model: keras.Model) -> list[str]:
     """Returns those of `looped_parts` that are mapped over members, rather than unrolled by a rule."""
-    unrolled = {op.name for op in _operations(model) if convolutions.is_looped(op)} if is_graph(model) else set()
+    unrolled = {op.name for op in operations(model) if convolutions.is_looped(op)} if is_graph(model) else set()
     return [name for name in looped_parts(model) if name not in unrolled]
 
 
@@ -157,7 +163,7 @@ def looped_parts(model: keras.Model) -> tuple[str, ...]:
     if not runs_by_layer(model):
         return (WHOLE,)
     together = draws_together(model)
-    return tuple(operation.name for operation in _operations(model) if _is_looped(operation, together))
+    return tuple(operation.name for operation in operations(model) if _is_looped(operation, together))
 
 
 def _is_looped(operation: Any, together: bool) -> bool:
@@ -170,7 +176,7 @@ def _is_looped(operation: Any, together: bool) -> bool:
 
 def shared_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Returns the seed generators of the folded random layers, which draw for all members at once."""
-    folded = [op for op in _operations(model) if type(op) in _FOLDED_RANDOM and is_folded(op)]
+    folded = [op for op in operations(model) if type(op) in _FOLDED_RANDOM and is_folded(op)]
     # One with a rate of 0 has none: it never draws.
     generators = [op.seed_generator for op in folded if getattr(op, "seed_generator", None) is not None]
     return list({id(generator): generator for generator in generators}.values())
@@ -256,7 +262,7 @@ def _standardize(runner: Runner, layer: priors.Standardize, x: tf.Tensor, stacke
 
 def rule_of(operation: Any) -> Rule | None:
     """Returns how to run the layer for all members with stacked weights, or None if there is no such way."""
-    return _dense_rule(operation) or convolutions.rule_of(operation)
+    return _dense_rule(operation) or convolutions.rule_of(operation) or recurrent.rule_of(operation)
 
 
 def _dense_rule(operation: Any) -> Rule | None:

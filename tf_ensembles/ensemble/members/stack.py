@@ -65,8 +65,10 @@ class MemberStack(Members):
         self._looked_up: Hidden = Hidden({table: [] for table in self._tables})
         self._mapped: Hidden = Hidden({})
         self.looped = layer_rules.looped_parts(models[0])
-        # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions and maps down.
-        self.supports_jit = not self.looped and not layer_rules.has_convolutions(models[0])
+        # Measured on CPUs: XLA fuses small batched layers well, and slows convolutions and maps down. A loop over time
+        # would be no slower, but compiled anew for each length.
+        found = layer_rules.has_convolutions(models[0]) or layer_rules.has_recurrent(models[0])
+        self.supports_jit = not self.looped and not found
         self.built = True  # All variables exist; `summary` and others look here.
         if not layer_rules.draws_together(models[0]):
             return
