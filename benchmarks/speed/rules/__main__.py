@@ -134,14 +134,15 @@ def _cnn(members: int) -> dict[str, Callable[[], Any]]:
 
     x = tf.random.stateless_normal([BATCH, 16, 16, 3], seed=[0, 1])
     ensemble = tfe.Ensemble(build_cnn, members)
+    run = ensemble._built_members().run
     weights = [variable.value for variable in ensemble.stacked_variables if variable.trainable]
 
     def run_fused() -> Any:
         with mock.patch.object(layer_rules, "_batch_norm", fused):
-            return ensemble.members.run(x, True)[0]
+            return run(x, True)[0]
 
-    ways = {"moments": lambda: ensemble.members.run(x, True)[0], "fused, folded": run_fused}
-    return {name: _gradients_of(run, weights) for name, run in ways.items()}
+    ways = {"moments": lambda: run(x, True)[0], "fused, folded": run_fused}
+    return {name: _gradients_of(way, weights) for name, way in ways.items()}
 
 
 ROWS: dict[str, Callable[[int], dict[str, Callable[[], Any]]]] = {
