@@ -1,17 +1,19 @@
 """Whether a rule on stacked weights is faster than a map over members, which runs what has no rule.
 
-    python -m benchmarks.speed.rules [lstm|gru|attention|norm|cnn] ... [--members 32]
+    python -m benchmarks.speed.rules [lstm|gru|attention|depthwise|norm|cnn] ... [--members 32]
 
 A step is a forward pass in training mode and the gradients of all weights; an optimizer would be the same for all. Ways
 take turns, and the best turn of each counts: seconds of the processor, so that other work on the machine matters
 little, and by the clock in parentheses. All ways are held against each other first. Recurrent: 32 units, 20 steps of 8
-inputs, batch 32; attention: 4 heads of 8, 20 places of 32 numbers, batch 32; norm: batch 32, images 8x8 with 16
-channels; cnn: what of that is left where the norm stands after each of two convolutions of 16 channels, images 16x16.
+inputs, batch 32; attention: 4 heads of 8, 20 places of 32 numbers, batch 32; depthwise: two convolutions of 3x3, batch
+32, images 8x8 with 16 channels; norm: the same images; cnn: what of that is left where the norm stands after each of
+two convolutions of 16 channels, images 16x16.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -100,6 +102,34 @@ def _attention(members: int) -> dict[str, Callable[[], Any]]:
     return ways
 
 
+def _depthwise(members: int) -> dict[str, Callable[[], Any]]:
+    import keras
+    import tensorflow as tf
+
+    import tf_ensembles as tfe
+    from tf_ensembles.ensemble.members import convolutions
+
+    def build_depthwise() -> Any:
+        parts = [keras.layers.DepthwiseConv2D(3, padding="same") for _ in range(2)]
+        return keras.Sequential([keras.Input((8, 8, 16)), *parts])
+
+    x = tf.random.stateless_normal([BATCH, 8, 8, 16], seed=[0, 1])
+
+    def way(with_rule: bool) -> Callable[[], Any]:
+        with contextlib.ExitStack() as stack:
+            if not with_rule:
+                stack.enter_context(mock.patch.object(convolutions, "rule_of", return_value=None))
+            ensemble = tfe.Ensemble(build_depthwise, members)
+            run = ensemble._built_members().run
+            weights = [variable.value for variable in ensemble.stacked_variables]
+            step = _gradients_of(lambda: run(x, True)[0], weights)
+            step()  # traced while there is no rule
+        return step
+
+    # A loop that is traced once, because TensorFlow cannot map it.
+    return {"map": way(False), "folded": way(True)}
+
+
 def _norm(members: int) -> dict[str, Callable[[], Any]]:
     import tensorflow as tf
 
@@ -149,6 +179,7 @@ ROWS: dict[str, Callable[[int], dict[str, Callable[[], Any]]]] = {
     "lstm": _lstm,
     "gru": _gru,
     "attention": _attention,
+    "depthwise": _depthwise,
     "norm": _norm,
     "cnn": _cnn,
 }

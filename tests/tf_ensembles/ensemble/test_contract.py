@@ -50,6 +50,15 @@ def _nested():
     return keras.Model(x, layers.Dense(2)(inner(inner(x))))
 
 
+def _depthwise():
+    """Multipliers, strides, dilation and both paddings; the first sees inputs that all members share."""
+    x = keras.Input((6, 6, 2))
+    y = layers.DepthwiseConv2D(2, strides=2, padding="same", depth_multiplier=2, activation="relu")(x)
+    y = layers.SeparableConv2D(3, 3, padding="same", dilation_rate=2, depth_multiplier=2, use_bias=False)(y)
+    y = layers.DepthwiseConv2D((1, 2), use_bias=False)(y)
+    return keras.Model(x, layers.Dense(2)(layers.Flatten()(y)))
+
+
 def _dict_outputs():
     x = keras.Input((4,))
     hidden = layers.Dense(5, "relu")(x)
@@ -159,7 +168,7 @@ MODELS = {
     "einsum dense": (_sequential((5, 3), lambda: layers.EinsumDense("abc,cd->ad", 4)), SEQUENCE, LOOPED),
     "conv 1d": (_sequential((5, 3), lambda: layers.Conv1D(3, 2), layers.GlobalMaxPooling1D), SEQUENCE, VECTORIZED),
     "conv 2d": (_sequential((6, 6, 2), lambda: layers.Conv2D(3, 3), layers.Flatten), IMAGE, LOOPED),
-    "separable conv": (_sequential((6, 6, 2), lambda: layers.SeparableConv2D(3, 3), layers.Flatten), IMAGE, LOOPED),
+    "separable conv": (_depthwise, IMAGE, VECTORIZED),
     "transposed conv": (_sequential((6, 6, 2), lambda: layers.Conv2DTranspose(2, 2), layers.Flatten), IMAGE, LOOPED),
     "simple rnn": (_sequential((5, 3), lambda: layers.SimpleRNN(4)), SEQUENCE, LOOPED),
     "gru": (_grus, SEQUENCE, VECTORIZED),

@@ -1,9 +1,9 @@
 """Rules of convolutions: `[members, batch, ..., channels]` with kernels `[members, ..., in, out]`.
 
-Along one axis, and with kernels of one pixel, they are products of all members' matrices at once. Along two axes there
-is one convolution per member, because on CPUs oneDNN did a loop over members faster than products over patches, grouped
-convolutions or XLA. Everything around it stays vectorized; only that one operation is in the graph as often as there
-are members.
+Along one axis, and with kernels of one pixel, they are products of all members' matrices at once. Depthwise, members
+are more channels of one convolution. Else, along two axes, there is one convolution per member, because on CPUs oneDNN
+did a loop over members faster than products over patches, grouped convolutions or XLA. Everything around it stays
+vectorized; only that one operation is in the graph as often as there are members.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 def rule_of(operation: Any) -> Rule | None:
     """Returns how to run a convolution for all members, or None if there is no such way."""
-    if type(operation) not in (layers.Conv1D, layers.Conv2D) or not operation.built or not is_plain(operation):
+    rule = _RULES.get(type(operation))
+    if rule is None or not operation.built or not is_plain(operation):
         return None
-    if operation.data_format != "channels_last" or operation.groups != 1 or not known_activation(operation):
+    if operation.data_format != "channels_last" or getattr(operation, "groups", 1) != 1:
         return None
-    return _along_one_axis if type(operation) is layers.Conv1D else _along_two_axes
+    return rule if known_activation(operation) else None
 
 
 def is_looped(operation: Any) -> bool:
@@ -82,6 +83,29 @@ def _along_two_axes(runner: Runner, layer: layers.Conv2D, x: tf.Tensor, stacked:
     return _with_bias(runner, layer, tf.stack([tf.nn.convolution(one, own, **options) for one, own in pairs]))
 
 
+def _depthwise(runner: Runner, layer: layers.DepthwiseConv2D, x: tf.Tensor, stacked: bool) -> Stacked:
+    return _with_bias(runner, layer, _by_channel(runner, layer, layer.kernel, x, stacked))
+
+
+def _separable(runner: Runner, layer: layers.SeparableConv2D, x: tf.Tensor, stacked: bool) -> Stacked:
+    y = _by_channel(runner, layer, layer.depthwise_kernel, x, stacked)
+    return _with_bias(runner, layer, _product(y, runner.value(layer.pointwise_kernel, layer.compute_dtype)))
+
+
+def _by_channel(runner: Runner, layer: Any, kernel: Any, x: tf.Tensor, stacked: bool) -> tf.Tensor:
+    """One convolution for each channel of each member: `[members, batch, rows, columns, channels * multiplier]`."""
+    filters, members = runner.value(kernel, layer.compute_dtype), runner.num_members
+    x = x if stacked else tf.repeat(x[None], members, axis=0)
+    height, width, channels, multiplier = filters.shape[1:]
+    side_by_side = tf.reshape(tf.transpose(filters, [1, 2, 0, 3, 4]), [height, width, members * channels, multiplier])
+    folded = tf.transpose(x, [1, 2, 3, 0, 4])
+    folded = tf.reshape(folded, tf.concat([tf.shape(folded)[:3], [members * channels]], axis=0))
+    options = {"padding": layer.padding.upper(), "dilations": layer.dilation_rate}
+    y = tf.nn.depthwise_conv2d(folded, side_by_side, [1, *layer.strides, 1], **options)
+    shape = tf.concat([tf.shape(y)[:3], [members, channels * multiplier]], axis=0)
+    return tf.transpose(tf.reshape(y, shape), [3, 0, 1, 2, 4])
+
+
 def _of_one_pixel(layer: layers.Conv2D) -> bool:
     return tuple(layer.kernel_size) == (1, 1)
 
@@ -101,3 +125,11 @@ def _with_bias(runner: Runner, layer: Any, y: tf.Tensor) -> Stacked:
         bias = runner.value(layer.bias, layer.compute_dtype)
         y += tf.reshape(bias, [bias.shape[0], *([1] * (len(y.shape) - 2)), bias.shape[-1]])
     return Stacked(y if layer.activation is None else layer.activation(y))
+
+
+_RULES: dict[type, Rule] = {
+    layers.Conv1D: _along_one_axis,
+    layers.Conv2D: _along_two_axes,
+    layers.DepthwiseConv2D: _depthwise,
+    layers.SeparableConv2D: _separable,
+}
