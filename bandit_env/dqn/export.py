@@ -40,8 +40,12 @@ def make_ensemble(
       seed: that of the run's draws.
     """
     learner = learner or Learner()
-    if len(result.kernels) > len(learner.hidden_sizes) + 1:
-        raise ValueError("Expected a run of an ensemble; make_epinet is for epinets. Received: a run of an epinet")
+    layers = len(learner.hidden_sizes) + 1
+    if len(result.kernels) != layers:
+        raise ValueError(
+            f"Expected a run of an ensemble with the learner's {layers} layers; make_epinet is for epinets. "
+            f"Received: {len(result.kernels)} kernels"
+        )
 
     def build() -> keras.Model:
         return build_member(environment, learner.hidden_sizes)
@@ -77,8 +81,11 @@ def make_epinet(
     learner = learner or Learner()
     layers = len(learner.hidden_sizes) + 1
     base, small = ([kernel[place] for kernel in part] for part in (result.kernels[:layers], result.kernels[layers:]))
-    if not small:
-        raise ValueError("Expected a run of an epinet; make_ensemble is for ensembles. Received: a run of an ensemble")
+    if len(small) < 2:  # Its small network has a hidden layer at least.
+        raise ValueError(
+            f"Expected a run of an epinet with the learner's {layers} layers, and a small network's; make_ensemble is "
+            f"for ensembles. Received: {len(result.kernels)} kernels"
+        )
     whole = build_member(environment, learner.hidden_sizes)
     trunk = keras.Model(whole.inputs[0], whole.layers[-2].output)
     prior = PriorFunction(lambda: build_member(environment, learner.hidden_sizes), 1.0, normalize=False)

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks import style
 from benchmarks.studies import testbed_reference
-from tf_ensembles import base, files
+from tf_ensembles import base, extras, files
 
 SIZES = (1, 3, 10, 30, 100)
 DRAWN = (100, 1000)  # indices that an epinet is asked with
@@ -215,6 +215,7 @@ def summarize(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def draw(path: pathlib.Path, out: pathlib.Path) -> None:
     """Draws joint KL against parameters and against operations of a prediction."""
+    extras.require("matplotlib", "The picture of the study")
     from matplotlib.figure import Figure
 
     rows = summarize(path)

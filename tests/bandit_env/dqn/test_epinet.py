@@ -108,8 +108,21 @@ def test_the_loop_is_a_dqn_of_an_epinet():
     for member, index in enumerate(made.indices().numpy().astype(np.float64)):
         expected = value(base, small, priors, x.reshape(6, 9), index)
         np.testing.assert_allclose(made.predict(x, verbose=0)[:, member], expected, atol=1e-5)
-    with pytest.raises(ValueError, match="Expected a run of an ensemble; make_epinet is for epinets"):
+    with pytest.raises(ValueError, match=r"Expected a run of an ensemble with .* 2 layers; make_epinet is for epinets"):
         export.make_ensemble(end, SEA, LEARNER)
+    with pytest.raises(ValueError, match=r"Expected a run of an epinet with .* 4 layers, .*Received: 4 kernels"):
+        export.make_epinet(end, SEA, dataclasses.replace(LEARNER, hidden_sizes=(8, 8, 8)))
+
+
+def test_kill_and_resume_gives_the_same_bits(tmp_path):
+    whole, first, again = (training.Run(AGENT, SEA, SEEDS, LEARNER) for _ in range(3))
+    whole.advance(20)
+    first.advance(11)
+    first.save(tmp_path / "run.npz")
+    again.restore(tmp_path / "run.npz")
+    again.advance(9)
+    for found, expected in zip(tf.nest.flatten(again.states), tf.nest.flatten(whole.states), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.slow
