@@ -28,9 +28,9 @@ RESULTS = pathlib.Path("results/sweep")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the sub-commands `run`, `draw` and `status`."""
+    """Adds the sub-commands."""
     parser.epilog = options.examples("sweep run figure_2 --preset quick", "sweep status", "sweep draw figure_2")
-    commands = parser.add_subparsers(dest="action", required=True, metavar="{run,draw,status}")
+    commands = parser.add_subparsers(dest="action", required=True, metavar="{run,draw,status,pack,merge}")
     run_parser = options.add_command(
         commands,
         "run",
@@ -51,6 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "how far sweeps are, also while they run",
         "sweep status",
         "sweep status results/sweep/figure_7-quick --json",
+    )
+    pack_parser = options.add_command(
+        commands,
+        "pack",
+        "write the rows of a sweep into one small file, also while it runs",
+        "sweep pack results/sweep/figure_7-quick figure_7.jsonl.xz",
+    )
+    merge_parser = options.add_command(
+        commands,
+        "merge",
+        "take rows that were computed elsewhere; 'sweep run' computes the others",
+        "sweep merge results/sweep/figure_7-quick figure_7.jsonl.xz",
+        "sweep merge results/sweep/figure_7-quick /mnt/other/results/sweep/figure_7-quick",
     )
     for sub in (run_parser, draw_parser):
         figures = sub.add_argument(
@@ -80,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     places.add_store(run_parser)
     places.add_data_dir(run_parser)
     options.add_folder(status_parser, RESULTS, "folder of a sweep, or of several", options.store_root)
+    for sub in (pack_parser, merge_parser):
+        sub.add_argument("folder", type=options.store_root, metavar="FOLDER", help="results folder of a sweep")
+    pack_parser.add_argument("file", type=options.local_path, metavar="FILE", help="such as figure_7.jsonl.xz")
+    about = "another results folder of the same sweep, or a file that 'sweep pack' made"
+    merge_parser.add_argument("sources", type=options.local_path, nargs="+", metavar="SOURCE", help=about)
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,8 +135,8 @@ def answer(args: argparse.Namespace, plans: Sequence[Plan]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Does what the sub-command says."""
-    if args.action == "status":
-        return _status(args)
+    if args.action in _ON_FOLDERS:
+        return _ON_FOLDERS[args.action](args)
     from benchmarks.figures import running
 
     figures = [load(name) for name in args.figures]
@@ -160,6 +178,26 @@ def _status(args: argparse.Namespace) -> int:
     lines = [f"{one.name}: {progress.format_status(status)}".replace("\n", "\n  ") for one, status in statuses.items()]
     options.answer(args, [{"folder": one, **_told(status)} for one, status in statuses.items()], "\n".join(lines))
     return 0
+
+
+def _pack(args: argparse.Namespace) -> int:
+    from trainers.sweeps import merging
+
+    count = merging.pack(args.folder, args.file)
+    options.answer(args, {"wrote": args.file, "rows": count}, f"wrote {args.file}: {count:,} rows")
+    return 0
+
+
+def _merge(args: argparse.Namespace) -> int:
+    from trainers.sweeps import merging
+
+    merged = merging.merge(args.folder, args.sources)
+    lines = [f"{one.source}: {one.added:,} rows added, {one.known:,} were there" for one in merged]
+    options.answer(args, {"folder": args.folder, "sources": [one._asdict() for one in merged]}, "\n".join(lines))
+    return 0
+
+
+_ON_FOLDERS = {"status": _status, "pack": _pack, "merge": _merge}  # what needs no figure
 
 
 def _told(status: Status) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 # What reading a line may raise where it is JSON, but not what we wrote.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 class Timing(NamedTuple):
@@ -72,7 +72,7 @@ def read(
                 break
             try:
                 one, verified = convert(line)
-            except _DAMAGE:
+            except DAMAGE:
                 result.damaged.append(number)
                 continue
             result.found.append(one if keep is None else keep(one))

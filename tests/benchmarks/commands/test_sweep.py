@@ -225,3 +225,16 @@ def test_retry_failed_trains_damaged_members_again(tmp_path, monkeypatch):
     trained.clear()
     assert call(*arguments, "--retry-failed") == 0
     assert trained == []
+
+
+def test_rows_are_packed_merged_and_continued(tmp_path, capsys):
+    folder, packed = tmp_path / "a" / "made_up-quick", tmp_path / "rows.jsonl.xz"
+    with sweep.Sweep(folder, num_workers=1) as half:
+        half.execute(sweep_definition.FIGURE.stages(6, {})[0]([])[:3])
+    assert call("pack", folder, packed) == 0
+    assert f"wrote {packed}: 3 rows" in capsys.readouterr().out
+    assert call("merge", tmp_path / "b" / "made_up-quick", packed) == 0
+    assert f"{packed}: 3 rows added, 0 were there" in capsys.readouterr().out
+    assert call("run", NAME, "--results", tmp_path / "b", "--workers", 1) == 0
+    assert "6 runs, 3 done, 3 to do" in capsys.readouterr().out
+    assert best_of(tmp_path / "b" / "made_up-quick") == 25.0**2
