@@ -204,16 +204,23 @@ def independent_difference(first: Interval, second: Interval) -> Interval:
     return Interval(gap, *mover(first, second), count, ends if known else None)
 
 
-def normal_interval(mean: float, error: float, count: int) -> Interval:
-    """Returns the 95% interval of a mean over many problems whose standard error is known."""
+def normal_interval(mean: float, error: float, count: int, degrees: int | None = None) -> Interval:
+    """Returns the 95% interval of a mean over many problems whose standard error is known.
+
+    Where the error is an estimate of few degrees of freedom, give them, and the interval is Student's.
+    """
     mean, error = float(mean), float(error)
 
-    def ends(level: float) -> tuple[float, float]:
+    def reach(level: float) -> float:
+        if degrees is not None:
+            return _student(level, degrees)
         extras.require("scipy", "An interval")
         from scipy import special
 
-        reach = NORMAL if level == LEVEL else float(special.ndtri(1.0 - level / 2))
-        return mean - reach * error, mean + reach * error
+        return NORMAL if level == LEVEL else float(special.ndtri(1.0 - level / 2))
+
+    def ends(level: float) -> tuple[float, float]:
+        return mean - reach(level) * error, mean + reach(level) * error
 
     return Interval(mean, *ends(LEVEL), int(count), ends)
 

@@ -15,7 +15,7 @@ import dataclasses
 import pathlib
 import sys
 
-from benchmarks.studies.fashion import preset, runs, table
+from benchmarks.studies.fashion import compare, preset, runs, table
 
 
 def tell(size: preset.Size, out: pathlib.Path, folder: pathlib.Path, target: pathlib.Path) -> None:
@@ -27,10 +27,14 @@ def tell(size: preset.Size, out: pathlib.Path, folder: pathlib.Path, target: pat
     for method in (preset.EPINET, preset.DROPOUT):
         if networks := table.complete_networks(size, out, method):
             chosen[method] = {"value": networks[0]["value"]}
+    settings = {**dataclasses.asdict(size), "chosen": chosen}
     rows = table.score_all(size, out, folder)
-    table.write(target / "scores.csv", {**dataclasses.asdict(size), "chosen": chosen}, rows)
+    table.write(target / "scores.csv", settings, rows)
     table.draw(rows, target / "shift")
     print(table.markdown(rows))
+    if found := table.compare_all(size, out, folder):
+        table.write_differences(target / "differences.csv", settings, found)
+        print("\n" + compare.markdown(found))
 
 
 def main() -> int:

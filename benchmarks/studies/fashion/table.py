@@ -10,15 +10,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import style
+from benchmarks import stats, style
 from benchmarks.studies import kept
-from benchmarks.studies.fashion import data, preset, runs
+from benchmarks.studies.fashion import compare, data, preset, runs
 from benchmarks.studies.fashion.preset import BP, DROPOUT, EPINET, ONE, N, P
 from tf_ensembles import extras, metrics
 from tf_ensembles.decisions import foreign
@@ -73,6 +73,27 @@ def score_all(size: preset.Size, out: pathlib.Path, folder: pathlib.Path) -> lis
     for method in (EPINET, DROPOUT):
         rows += _of_networks(method, complete_networks(size, out, method))
     return rows
+
+
+def compare_all(
+    size: preset.Size, out: pathlib.Path, folder: pathlib.Path
+) -> dict[tuple[str, str, str, str], stats.Interval]:
+    """Returns the differences of ensembles that are complete, as `compare.differences` does."""
+    from benchmarks.studies.fashion import training
+
+    logits = {
+        agent: {name: training.read_logits(out / "members", members, name) for name in runs.SETS}
+        for agent, members in complete(size, out, folder).items()
+    }
+    return compare.differences(logits, data.load(str(folder))["test"].y)
+
+
+def write_differences(
+    path: pathlib.Path, settings: dict[str, Any], found: Mapping[tuple[str, str, str, str], stats.Interval]
+) -> None:
+    """Writes differences and their intervals; the file appears whole or not at all."""
+    cells = [[*key, *(f"{value:.6g}" for value in (one.estimate, one.low, one.high))] for key, one in found.items()]
+    kept.write(path, settings, ["agent", "other", "images", "score", "difference", "low", "high"], cells)
 
 
 def complete_networks(size: preset.Size, out: pathlib.Path, method: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from scipy import ndimage
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import data, networks, preset, runs, table, training
+from benchmarks.studies.fashion import compare, data, networks, preset, runs, table, training
 from tf_ensembles.ensemble.members import building
 
 RANDOM = np.random.default_rng(0)
@@ -183,3 +183,46 @@ def test_what_is_complete_is_scored_stored_and_drawn(sets, tmp_path, monkeypatch
     assert "| ensemble-p | " in text
     assert "ensemble-bp" not in text
     assert [path.suffix for path in table.draw(stored, tmp_path / "shift")] == [".png", ".svg"]
+
+
+def ensemble(random, labels, skill, spread, members=6):
+    """Logits `[images, members, classes]` that know the label by `skill`; images and members differ by chance."""
+    known = skill * np.eye(10)[labels] + random.normal(size=(len(labels), 10))
+    return (known[:, None] + spread * random.normal(size=(len(labels), members, 10))).astype(np.float32)
+
+
+@pytest.mark.parametrize("source", ["members", "images"])
+def test_differences_are_those_of_the_scores_and_as_wide_as_chance_makes_them(source):
+    """Two ensembles alike, but for what members or images do by chance: 95% of intervals hold 0, or a few more."""
+    random = np.random.default_rng(3)
+    images, count = (2000, 50) if source == "members" else (120, 150)  # Members' share does not shrink with images.
+    held, shape = [], (1, 6, 10) if source == "members" else (images, 1, 10)
+    for _ in range(count):
+        labels = random.integers(0, 10, images)
+        common = 2.0 * np.eye(10)[labels][:, None] + random.normal(size=(images, 1, 10))
+        own = [random.normal(size=shape) + 0.1 * random.normal(size=(images, 6, 10)) for _ in range(2)]
+        pair = [[(common + part).astype(np.float32)] for part in own]
+        interval = compare._difference(compare._of_labels("nll", labels), pair)
+        scores = [tfe.metrics.marginal_nll(part[0], labels) for part in pair]
+        assert interval.estimate == pytest.approx(scores[0] - scores[1], abs=1e-12)
+        held.append(not interval.excludes(0.0))
+    # Four standard deviations. Five degrees of freedom are too few for images, which have more: it errs to that side.
+    assert np.mean(held) > 0.95 - 4 * math.sqrt(0.95 * 0.05 / count)
+
+
+def test_pairs_that_are_there_are_compared_on_every_set(sets, monkeypatch):
+    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
+    random, labels = np.random.default_rng(4), RANDOM.integers(0, 10, 200)
+    agents = {name: {} for name in (preset.N, preset.P)}
+    for name, skill in ((preset.N, 1.0), (preset.P, 4.0)):
+        for images_of in ("test", "blur-1"):
+            agents[name][images_of] = ensemble(random, labels, skill, 0.5)
+        agents[name]["mnist"] = ensemble(random, labels, 0.0, 0.5 * skill)
+    found = compare.differences(agents, labels)
+    assert {key[:2] for key in found} == {(preset.P, preset.N)}
+    assert found[preset.P, preset.N, "blur-1", "joint_nll"].high < 0.0
+    assert found[preset.P, preset.N, "mnist", "auroc, mutual_information"].low > 0.0
+    text = compare.markdown(found)
+    assert "| images | ensemble-p less ensemble-n, NLL | ensemble-p less ensemble-n, joint NLL |" in text
+    assert text.count("\n| ") == 2
+    assert "AUROC, mutual information: ensemble-p less ensemble-n: **+" in text
