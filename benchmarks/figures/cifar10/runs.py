@@ -112,6 +112,8 @@ class Size:
 
 # Seeds from here on are for tuning, and members from here on are networks of `vgg`.
 _TUNING_SEED, _VGG_MEMBER = 1000, 1_000_000
+# Members that are trained before their ensembles are scored, about: many enough for many workers.
+_PIECE_MEMBERS = 50
 
 
 def tuning_size(size: Size) -> Size:
@@ -250,26 +252,49 @@ MakeAgents = Callable[[Size], "list[Agent]"]
 def stages(
     size: Size, make_agents: MakeAgents, context: Context | None = None
 ) -> list[Callable[[Rows], list[sweep.Run]]]:
-    """Returns, for one training set after the other, the training of all members and the scoring of all ensembles.
+    """Returns, for one training set after the other, the training of members and the scoring of their ensembles.
 
-    Where prior scales are tuned, that comes first, for all training sets.
+    Some seeds at a time, so that a sweep that is cut short has whole seeds. Where prior scales are tuned, that comes
+    first, for all training sets, some candidates at a time. Members of ensembles that are scored are not asked for:
+    their files may be gone.
     """
 
-    def train(mine: Size, number: int, rows: Rows) -> list[sweep.Run]:
-        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number]
-        return [run for seed in mine.seed_range for run in member_runs(problem, agents, mine, seed, context)]
+    def train(mine: Size, number: int, seeds: range, part: slice, rows: Rows) -> list[sweep.Run]:
+        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number][part]
+        scored = {row["hash"] for row in rows}
+        runs = []
+        for seed in seeds:
+            left = [
+                agent
+                for agent in agents
+                if any(one.run.hash not in scored for one in ensembles(problem, [agent], mine, seed))
+            ]
+            runs += member_runs(problem, left, mine, seed, context)
+        return runs
 
-    def score(mine: Size, number: int, rows: Rows) -> list[sweep.Run]:
-        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number]
-        return [one.run for seed in mine.seed_range for one in ensembles(problem, agents, mine, seed, context)]
+    def score(mine: Size, number: int, seeds: range, part: slice, rows: Rows) -> list[sweep.Run]:
+        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number][part]
+        return [one.run for seed in seeds for one in ensembles(problem, agents, mine, seed, context)]
 
-    parts = [size] if size.tuning is None else [tuning_size(size), size]
     return [
-        functools.partial(step, mine, number)
-        for mine in parts
+        functools.partial(step, mine, number, seeds, part)
+        for mine in ([size] if size.tuning is None else [tuning_size(size), size])
         for number in range(len(mine.problems))
+        for seeds, part in _pieces(mine, make_agents)
         for step in (train, score)
     ]
+
+
+def _pieces(size: Size, make_agents: MakeAgents) -> list[tuple[range, slice]]:
+    """Returns the seeds and agents whose ensembles are made at a time: all agents of some seeds, or some candidates."""
+    if size.first_seed == _TUNING_SEED:
+        count, seeds = len(agents_of(size, make_agents, [])[0]), size.seed_range
+        step = max(1, _PIECE_MEMBERS // (size.num_members * size.seeds))
+        return [(seeds, slice(start, start + step)) for start in range(0, count, step)]
+    agents = make_agents(size if size.tuning is None else dataclasses.replace(size, prior_scales=size.prior_scales[:1]))
+    per_seed = sum(len(_block(agent, size, 0)) for agent in agents)
+    step = max(1, _PIECE_MEMBERS // per_seed)
+    return [(size.seed_range[start : start + step], slice(None)) for start in range(0, size.seeds, step)]
 
 
 def agents_of(size: Size, make_agents: MakeAgents, rows: Rows) -> list[list[Agent]]:

@@ -286,3 +286,30 @@ def test_large_figures_share_no_member_and_vgg_has_networks_of_its_own():
             assert len(single) == 5 * 5
             assert not single & members
     assert sum(map(len, keys.values())) == len(set().union(*keys.values()))
+
+
+def test_seeds_and_candidates_are_scored_piece_by_piece_and_scored_members_are_not_trained_again():
+    figure = FIGURES["figure_5"]
+    size, rows, pieces = figure.presets["large"], {}, []
+    stages = figure.stages(size, {})
+    for train, score in zip(stages[::2], stages[1::2], strict=True):
+        known = list(rows.values())
+        members = {run.id for run in train(known)}
+        scored = score(known)
+        needed = {
+            m.key for run in scored for m in functions.ensemble_from_dict(run.config).members
+        }  # what this piece scores is what it trains
+        assert {member_config.from_dict(run.config).key for run in train(known)} == needed
+        pieces.append(len(members))
+        rows |= {run.hash: {"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)} for run in scored}
+        assert train(list(rows.values())) == []  # Their files may be deleted, or be on another machine.
+    # 5 candidates of 10 members each for p and three kinds of bp; then 5 agents of 10 members in each of 5 seeds.
+    assert pieces == [50] * 4 + [50] * 5
+    # One ensemble whose score is missing is trained again, and no other.
+    lost = next(h for h, row in rows.items() if row["data"] == "cifar10" and row["first_member"] == 20)
+    left = [row for key, row in rows.items() if key != lost]
+    again = [run.config["member"] for train in stages[::2] for run in train(left)]
+    assert again == list(range(20, 30))
+    # Small presets have few pieces: 15 members per seed, of three seeds and of two; 7, of all five.
+    assert len(figure.stages(figure.presets["quick"], {})) == 4
+    assert len(FIGURES["figure_3"].stages(FIGURES["figure_3"].presets["quick"], {})) == 4
