@@ -181,11 +181,9 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    from trainers.images import runs as member_runs
     from trainers.sweeps import merging
 
-    # A member's row says that its files are there. Where it is taken to they are not: what is scored is what counts.
-    count = merging.pack(args.folder, args.file, without=[member_runs.TRAIN])
+    count = merging.pack(args.folder, args.file)
     options.answer(args, {"wrote": args.file, "rows": count}, f"wrote {args.file}: {count:,} rows")
     return 0
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PRESETS = ("quick", "standard", "paper")
 NOT_STATED = "not stated"
 
+# The end of the name of the table that says what a figure took, and its columns.
+_COST, _COST_COLUMNS = "_cost", ("runs", "hours", "processor")
+
 Rows = Sequence[dict[str, Any]]
 Stage = Callable[[Rows], "list[Run]"]
 
@@ -74,6 +77,10 @@ class Figure(abc.ABC):
             context: where things are on the machines that run them, such as `store` and `data`.
         """
 
+    def all_runs(self, size: Any, context: Mapping[str, Any], rows: Rows) -> list[Run]:
+        """Returns all runs behind the figure, from rows of complete ones."""
+        return [run for stage in self.stages(size, context) for run in stage(rows)]
+
     @abc.abstractmethod
     def collect(self, size: Any, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns the tables to keep, by the names of their CSV files, from rows of complete runs."""
@@ -117,7 +124,12 @@ class Figure(abc.ABC):
     def settings(self, tables: Tables) -> tuple[Setting, ...]:
         """Returns the paper's settings beside those of a results folder."""
         used = self.used(tables)
-        return tuple(Setting(name, value, used.get(name, "not recorded")) for name, value in self.paper.items())
+        found = [Setting(name, value, used.get(name, "not recorded")) for name, value in self.paper.items()]
+        if tables.has(f"{self.part}/{self.name}{_COST}.csv"):
+            (cost,) = tables.read(f"{self.part}/{self.name}{_COST}.csv", _COST_COLUMNS).itertuples()
+            said = f"{cost.hours:.3g} ({cost.runs:,} runs; {cost.processor})"
+            found.append(Setting("hours of one worker", NOT_STATED, said))
+        return tuple(found)
 
     def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
         """Returns the relative difference of each pair and score, with the score's name: what claims compute, too."""
@@ -148,16 +160,41 @@ def require_packages() -> None:
         extras.require(package, "A figure")
 
 
-def write(figure: Figure, size: Any, rows: Rows, folder: pathlib.Path) -> list[str]:
-    """Writes the tables of a figure into the folder of its part, and draws it; returns what to tell, line by line."""
+def write(
+    figure: Figure, size: Any, rows: Rows, folder: pathlib.Path, context: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Writes the tables of a figure into the folder of its part, and draws it; returns what to tell, line by line.
+
+    Args:
+        figure: the figure.
+        size: one of its presets.
+        rows: of complete runs.
+        folder: of its part.
+        context: as of `Figure.stages`, where all stages are complete: then what they took is kept, too.
+    """
     from tf_ensembles import files
 
-    lines = []
-    for name, kept in figure.collect(size, rows).items():
+    lines, tables = [], figure.collect(size, rows)
+    if context is not None and (took := cost(figure.all_runs(size, context, rows), rows)) is not None:
+        tables |= {f"{figure.name}{_COST}": took}
+    for name, kept in tables.items():
         with files.atomic_path(folder / f"{name}.csv") as path:
             kept.to_csv(path, index=False, float_format="%.9g")
         lines.append(f"wrote {folder / name}.csv")
     return lines + draw(figure, Tables(folder, figure.part), folder)
+
+
+def cost(runs: Sequence[Run], rows: Rows) -> pd.DataFrame | None:
+    """Returns what runs took, as a table of one row; None where their rows do not say."""
+    import pandas as pd
+
+    wanted = {run.hash for run in runs}
+    mine = [row for row in rows if row["hash"] in wanted and "wall_seconds" in row]
+    if not mine:
+        return None
+    hours = sum(float(row["wall_seconds"]) for row in mine) / 3600
+    kinds = sorted({str(row.get("machine", {}).get("cpu", "unknown processor")) for row in mine})
+    return pd.DataFrame([[len(mine), hours, ", ".join(kinds)]], columns=list(_COST_COLUMNS))
 
 
 def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import base
@@ -70,7 +70,9 @@ def run(
             if report.left:
                 print(f"{name}: out of time with {report.left} runs of this stage left; the same command continues")
             else:
-                for line in base.write(plan.figure, plan.size, list(my_sweep.store.rows.values()), plan.output):
+                for line in base.write(
+                    plan.figure, plan.size, list(my_sweep.store.rows.values()), plan.output, context
+                ):
                     print(line)
                 print_verdicts(plan)
     return 1 if failed else 0
@@ -85,8 +87,7 @@ def _run_stages(
         print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
         limit = None if deadline == float("inf") else deadline - time.monotonic()
         runs = stage(list(my_sweep.store.rows.values()))
-        if retry_failed:
-            my_sweep.store.forget(_without_members(runs))
+        my_sweep.store.forget(_without_members(runs, my_sweep.store.done, retry_failed))
         report = my_sweep.execute(runs, retry_failed=retry_failed, time_limit=limit)
         failed += report.failed
         if report.stopped:
@@ -96,17 +97,24 @@ def _run_stages(
     return None if report is None else dataclasses.replace(report, failed=failed)
 
 
-def _without_members(runs: Sequence[Run]) -> set[str]:
-    """Returns the hashes of runs whose member is not there, or was not whole and has been reset."""
+def _without_members(runs: Sequence[Run], done: Container[str], check: bool) -> set[str]:
+    """Returns the hashes of completed runs whose member is gone.
+
+    Args:
+        runs: of a stage.
+        done: the hashes of completed runs. Rows may have come from another machine, without the files of members.
+        check: whether to read members' files, too. Those that are not whole are reset, and returned as well.
+    """
     from trainers.images import config, store
     from trainers.images import runs as member_runs
 
     found = set()
     for run in runs:
-        if run.kind == member_runs.TRAIN:
+        if run.kind == member_runs.TRAIN and run.hash in done:
             folder = json.loads(run.context_json)["store"]
             member = store.MemberFiles(folder, config.from_dict(run.config))
-            if member.reset_if_broken().state is not store.State.FINISHED:
+            state = (member.reset_if_broken() if check else member.status()).state
+            if state is store.State.ABSENT or (check and state is not store.State.FINISHED):
                 found.add(run.hash)
     return found
 

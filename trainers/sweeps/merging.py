@@ -10,7 +10,7 @@ import contextlib
 import lzma
 import os
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tf_ensembles import files
@@ -28,20 +28,18 @@ class Merged(NamedTuple):
     known: int  # runs that were there already
 
 
-def pack(folder: stores.Root, path: str | os.PathLike[str], without: Collection[str] = ()) -> int:
+def pack(folder: stores.Root, path: str | os.PathLike[str]) -> int:
     """Writes the rows of completed runs into a compressed file, in the order of their ids; returns how many.
 
     Args:
         folder: the results folder of a sweep. It may be in use: the rows that are there are taken.
         path: the file, whose name ends with `.jsonl.xz`. It appears whole or not at all.
-        without: kinds of runs to leave out, such as those whose rows are worth nothing without their files.
     """
     if not str(path).endswith(PACKED):
         raise ValueError(f"Expected a file whose name ends with {PACKED}. Received: {path}")
-    rows = [row for row in store.read_results(folder) if row["kind"] not in without]
+    rows = store.read_results(folder)
     if not rows:
-        kinds = f" but {', '.join(sorted(without))}" if without else ""
-        raise ValueError(f"Expected rows of completed runs{kinds} in {folder}. Received: none")
+        raise ValueError(f"Expected rows of completed runs in {folder}. Received: none")
     rows.sort(key=lambda row: str(row["id"]))
     with files.atomic_path(path) as scratch, lzma.open(scratch, "wb", preset=9) as file:
         file.writelines(files.seal(row) + b"\n" for row in rows)

@@ -22,6 +22,8 @@ from benchmarks.style import listing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from trainers.sweeps.runs import Run
+
 SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "joint NLL of 10 labels"}
 BOOTSTRAPPED = tuple(f"{BP}({probability:g})" for probability in (0.5, 0.75, 0.9))
 PAPER_SIZES = "10, 100, 1,000, 50,000"
@@ -53,6 +55,10 @@ class Cifar10Figure(base.Figure):
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns, for one training set after the other, the training of members and the scoring of ensembles."""
         return runs.stages(size, self.agents_of, context or None)
+
+    def all_runs(self, size: runs.Size, context: Mapping[str, Any], rows: Rows) -> list[Run]:
+        """Returns also the training of members whose ensembles are scored, which no stage asks for."""
+        return runs.all_runs(size, self.agents_of, rows)
 
     def prepare(self, context: Mapping[str, Any]) -> None:
         """Makes sure that CIFAR10 is there before any run starts; raises an error that names the ways to get it."""

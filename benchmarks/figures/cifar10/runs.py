@@ -278,11 +278,27 @@ def stages(
 
     return [
         functools.partial(step, mine, number, seeds, part)
-        for mine in ([size] if size.tuning is None else [tuning_size(size), size])
+        for mine in _sizes(size)
         for number in range(len(mine.problems))
         for seeds, part in _pieces(mine, make_agents)
         for step in (train, score)
     ]
+
+
+def all_runs(size: Size, make_agents: MakeAgents, rows: Rows) -> list[sweep.Run]:
+    """Returns every training and every scoring behind a figure, whatever is left of its members."""
+    found = []
+    for mine in _sizes(size):
+        for problem, agents in zip(mine.problems, agents_of(mine, make_agents, rows), strict=True):
+            for seed in mine.seed_range:
+                found += member_runs(problem, agents, mine, seed)
+                found += [one.run for one in ensembles(problem, agents, mine, seed)]
+    return found
+
+
+def _sizes(size: Size) -> list[Size]:
+    """What prior scales are chosen by, if they are, and what is reported."""
+    return [size] if size.tuning is None else [tuning_size(size), size]
 
 
 def _pieces(size: Size, make_agents: MakeAgents) -> list[tuple[range, slice]]:

@@ -35,7 +35,7 @@ print(len(listed))
 """
     result = _run(code=code)
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) == 1 + len(cli.COMMANDS) + 8
+    assert int(result.stdout) == 1 + len(cli.COMMANDS) + 10
 
 
 def test_help_is_far_below_a_second_of_work():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import types
 
@@ -11,7 +12,9 @@ import pandas as pd
 import pytest
 
 from benchmarks.commands import sweep as sweep_command
+from benchmarks.figures import tables
 from tests import sweep_definition
+from tf_ensembles import machine
 from trainers.images import config as member_config
 from trainers.images import runs as member_runs
 from trainers.images import store as member_store
@@ -44,6 +47,14 @@ def test_run_draws_and_continues(tmp_path, capsys):
     assert "stage 2 of 2: 1 runs" in output
     assert f"wrote {folder / 'made_up.png'}" in output
     assert best_of(folder) == 25.0**2
+    cost = pd.read_csv(folder / "made_up_cost.csv")
+    assert list(cost.runs) == [7]
+    seconds = [row["wall_seconds"] for row in sweep_store.read_results(folder)]
+    assert cost.hours[0] == pytest.approx(sum(seconds) / 3600)
+    assert sum(seconds) > 6 * 0.05
+    said = sweep_definition.FIGURE.settings(tables.Tables(folder, "made_up"))[-1]
+    assert (said.name, said.differs) == ("hours of one worker", False)
+    assert said.used.endswith(f"(7 runs; {machine.cpu_name()})")
     assert call("run", NAME, "--results", tmp_path) == 0
     assert "6 runs, 6 done, 0 to do" in capsys.readouterr().out
     assert call("draw", NAME, "--results", tmp_path, "--figures-to", tmp_path / "drawn") == 0
@@ -112,7 +123,7 @@ def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch
             (stage,) = super().stages(size, context)
 
             def more(rows):
-                assert len(rows) == 7  # The first figure's are there.
+                seen.append(len(rows))
                 return stage(rows)
 
             return [more]
@@ -121,13 +132,14 @@ def test_figures_of_one_folder_share_their_workers(tmp_path, capsys, monkeypatch
         id, name, sweep = "MU-apart", "apart", "apart"
 
     second, apart = (add_module(monkeypatch, figure) for figure in (Second(), Apart()))
-    started = []
+    started, seen = [], []
     monkeypatch.setattr(sweep, "make_engine", lambda *a, **k: started.append(1) or sweep_engines.LocalEngine(1))
     assert call("run", NAME, second, apart, "--results", tmp_path) == 0
     output = capsys.readouterr().out
     assert output.index("made_up.png") < output.index("more, stage 1 of 1") < output.index("more.png")
     assert output.index("more.png") < output.index("apart.png")
     assert len(started) == 2
+    assert seen[0] == 7  # The first figure's rows are there.
     assert len(sweep_store.read_results(tmp_path / "made_up-quick")) == 8
     assert len(sweep_store.read_results(tmp_path / "apart-quick")) == 1
 
@@ -225,6 +237,11 @@ def test_retry_failed_trains_damaged_members_again(tmp_path, monkeypatch):
     trained.clear()
     assert call(*arguments, "--retry-failed") == 0
     assert trained == []
+    # A member of which there is nothing, as where rows came from another machine, is trained without being asked for.
+    shutil.rmtree(files[2].folder)
+    assert call(*arguments) == 0
+    assert trained == [2]
+    np.testing.assert_array_equal(files[2].predictions()[0], whole[2])
 
 
 def test_rows_are_packed_merged_and_continued(tmp_path, capsys):

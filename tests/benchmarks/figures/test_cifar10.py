@@ -313,3 +313,5 @@ def test_seeds_and_candidates_are_scored_piece_by_piece_and_scored_members_are_n
     # Small presets have few pieces: 15 members per seed, of three seeds and of two; 7, of all five.
     assert len(figure.stages(figure.presets["quick"], {})) == 4
     assert len(FIGURES["figure_3"].stages(FIGURES["figure_3"].presets["quick"], {})) == 4
+    # What it took counts all of them, whatever is left of their files.
+    assert len(figure.all_runs(size, {}, list(rows.values()))) == 9 * 50 + 20 + 25

@@ -41,18 +41,6 @@ def test_rows_of_other_machines_are_not_computed_again(tmp_path):
     assert squares(target) == [(n, float(n) ** 2) for n in range(8)]
 
 
-def test_kinds_can_be_left_out(tmp_path):
-    folder = tmp_path / "one"
-    other = sweep.make_run("other", "tests.sweep_functions:batch_squares", {"x": 3.0, "seed": 9}, batch="other")
-    with sweep.Sweep(folder, num_workers=1) as mine:
-        mine.execute([*make_runs(range(2)), other])
-    assert merging.pack(folder, tmp_path / "one.jsonl.xz", without=[FUNCTION]) == 1
-    merging.merge(tmp_path / "two", [tmp_path / "one.jsonl.xz"])
-    assert [row["id"] for row in store.read_results(tmp_path / "two")] == ["other"]
-    with pytest.raises(ValueError, match=r"runs but tests\.\S+:batch_squares, tests\.\S+:square in"):
-        merging.pack(folder, tmp_path / "none.jsonl.xz", without=[FUNCTION, other.kind])
-
-
 def test_a_packed_row_is_the_row(tmp_path):
     folder = computed(tmp_path / "one", range(3))
     merging.pack(folder, tmp_path / "one.jsonl.xz")
