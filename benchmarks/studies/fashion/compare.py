@@ -77,11 +77,19 @@ def _difference(score: Score, pair: Sequence[Sequence[Logits]]) -> stats.Interva
     size = 2 * math.ceil(count / (2 * IMAGE_GROUPS))
     kept = [np.delete(rows, slice(start, start + size)) for start in range(0, count, size)]
     variance = _jackknife([score(one, some) - score(other, some) for some in kept])
-    for parts in pair:
-        members = range(parts[0].shape[1])
-        variance += _jackknife([score([np.delete(part, m, axis=1) for part in parts], rows) for m in members])
+    variance += sum(_over_members(score, parts) for parts in pair)
     value = score(one, rows) - score(other, rows)
     return stats.normal_interval(value, math.sqrt(variance), count, degrees=num_members - 1)
+
+
+def member_error(logits: Logits, labels: NDArray[np.int64]) -> float:
+    """Returns the standard error of an ensemble's NLL on given images: by how much other members would change it."""
+    return math.sqrt(_over_members(_of_labels("nll", labels), [logits]))
+
+
+def _over_members(score: Score, parts: Sequence[Logits]) -> float:
+    rows, members = np.arange(len(parts[0])), range(parts[0].shape[1])
+    return _jackknife([score([np.delete(part, m, axis=1) for part in parts], rows) for m in members])
 
 
 def _jackknife(values: Sequence[float]) -> float:

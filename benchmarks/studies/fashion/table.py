@@ -27,6 +27,7 @@ from tf_ensembles.decisions import foreign
 PUBLISHED = {ONE: (0.910, 0.321, None), "ensemble-n": (0.932, 0.200, 0.010)}
 PUBLISHED_AUROC = 0.839
 AGENTS = (ONE, N, P, BP, EPINET, DROPOUT)
+OVER_MEMBERS = "nll, over members"  # the NLL with its error over members, on these images: as published ones are
 OOD = {"max_probability": "max. probability", "entropy": "entropy", "mutual_information": "mutual information"}
 
 
@@ -65,6 +66,9 @@ def score_all(size: preset.Size, out: pathlib.Path, folder: pathlib.Path) -> lis
     for agent, members in complete(size, out, folder).items():
         logits = {name: training.read_logits(out / "members", members, name) for name in runs.SETS}
         rows += score(agent, logits, images)
+        labels = images["test"].y
+        value, error = float(metrics.marginal_nll(logits["test"], labels)), compare.member_error(logits["test"], labels)
+        rows.append(Row(agent, "test", OVER_MEMBERS, value, error))
         if agent == N:
             alone = [
                 score(ONE, {name: part[:, [m]] for name, part in logits.items()}, images) for m in range(len(members))
@@ -179,7 +183,9 @@ def markdown(rows: Sequence[Row]) -> str:
             row = found.get((agent, "mnist", score))
             cells.append("" if row is None else f"{row.value:.3f}")
         lines.append(f"| {_name(agent)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    over = [(agent, found[agent, "test", OVER_MEMBERS]) for agent in AGENTS if (agent, "test", OVER_MEMBERS) in found]
+    told = ", ".join("{} {:.4f} ± {:.4f}".format(agent, *_pair(row)) for agent, row in over)
+    return "\n".join([*lines, "", f"NLL on these test images, with its error over members: {told}"])
 
 
 def _name(agent: str) -> str:

@@ -178,7 +178,13 @@ def test_what_is_complete_is_scored_stored_and_drawn(sets, tmp_path, monkeypatch
     for row, again in zip(rows, stored, strict=True):
         expected = dataclasses.astuple(row)[3:]
         assert dataclasses.astuple(again)[3:] == pytest.approx(expected, rel=6e-3, nan_ok=True)
+    both = training.read_logits(store, preset.members(SIZE, preset.N), "test")
+    one = [tfe.metrics.marginal_nll(both[:, [m]], sets["test"].y) for m in range(2)]
+    over = found[preset.N, "test", table.OVER_MEMBERS]
+    assert over.value == found[preset.N, "test", "nll"].value
+    assert over.error == pytest.approx(abs(one[0] - one[1]) / 2)  # the jackknife of two
     text = table.markdown(stored)
+    assert f"error over members: ensemble-n {over.value:.4f} ± " in text
     assert "| published, ensemble-n | 93.2% | 0.200 | 0.010 |" in text
     assert "| ensemble-p | " in text
     assert "ensemble-bp" not in text
