@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmarks.figures import base, panels
 from benchmarks.figures.base import Rows, Stage
-from benchmarks.figures.cifar10 import runs
+from benchmarks.figures.cifar10 import runs, stages
 from benchmarks.figures.cifar10.runs import BP, N, P
 from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables, finite
@@ -54,11 +54,11 @@ class Cifar10Figure(base.Figure):
 
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns, for one training set after the other, the training of members and the scoring of ensembles."""
-        return runs.stages(size, self.agents_of, context or None)
+        return stages.stages(size, self.agents_of, context or None)
 
     def all_runs(self, size: runs.Size, context: Mapping[str, Any], rows: Rows) -> list[Run]:
         """Returns also the training of members whose ensembles are scored, which no stage asks for."""
-        return runs.all_runs(size, self.agents_of, rows)
+        return stages.all_runs(size, self.agents_of, rows)
 
     def prepare(self, context: Mapping[str, Any]) -> None:
         """Makes sure that CIFAR10 is there before any run starts; raises an error that names the ways to get it."""

@@ -13,7 +13,6 @@ Importing this module does not import TensorFlow; computing runs does.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +110,7 @@ class Size:
 
 
 # Seeds from here on are for tuning, and members from here on are networks of `vgg`.
-_TUNING_SEED, _VGG_MEMBER = 1000, 1_000_000
-# Members that are trained before their ensembles are scored, about: many enough for many workers.
-_PIECE_MEMBERS = 50
+TUNING_SEED, _VGG_MEMBER = 1000, 1_000_000
 
 
 def tuning_size(size: Size) -> Size:
@@ -126,7 +123,7 @@ def tuning_size(size: Size) -> Size:
         problems=problems,
         num_members=size.tuning.num_members,
         seeds=size.tuning.seeds,
-        first_seed=_TUNING_SEED,
+        first_seed=TUNING_SEED,
         prior_scales=size.tuning.prior_scales,
         ensemble_sizes=(),
         data=member_config.VALIDATION,
@@ -187,7 +184,7 @@ def _fields(problem: Problem, agent: Agent, size: Size, seed: int) -> dict[str, 
     return fields
 
 
-def _block(agent: Agent, size: Size, seed: int) -> range:
+def members_of(agent: Agent, size: Size, seed: int) -> range:
     """The members of an agent's ensemble of a seed."""
     if agent.name == VGG and size.own_vgg:
         return range(_VGG_MEMBER + seed * size.own_vgg, _VGG_MEMBER + (seed + 1) * size.own_vgg)
@@ -205,7 +202,7 @@ def member_runs(
     """Returns the training of all members that the ensembles of one problem and seed need, each once."""
     runs = {}
     for agent in agents:
-        for member in _block(agent, size, seed):
+        for member in members_of(agent, size, seed):
             run = _member_run(problem, agent, size, seed, member, context)
             runs[run.id] = run
     return list(runs.values())
@@ -234,7 +231,7 @@ def ensembles(
     found = []
     store = context and {"store": context["store"]}
     for agent in agents:
-        block = _block(agent, size, seed)
+        block = members_of(agent, size, seed)
         parts = [(block.start, count) for count in size.sizes]
         if agent.name == VGG:
             parts = [(member, 1) for member in block]
@@ -249,75 +246,11 @@ def ensembles(
 MakeAgents = Callable[[Size], "list[Agent]"]
 
 
-def stages(
-    size: Size, make_agents: MakeAgents, context: Context | None = None
-) -> list[Callable[[Rows], list[sweep.Run]]]:
-    """Returns, for one training set after the other, the training of members and the scoring of their ensembles.
-
-    Some seeds at a time, so that a sweep that is cut short has whole seeds. Where prior scales are tuned, that comes
-    first, for all training sets, some candidates at a time. Members of ensembles that are scored are not asked for:
-    their files may be gone.
-    """
-
-    def train(mine: Size, number: int, seeds: range, part: slice, rows: Rows) -> list[sweep.Run]:
-        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number][part]
-        scored = {row["hash"] for row in rows}
-        runs = []
-        for seed in seeds:
-            left = [
-                agent
-                for agent in agents
-                if any(one.run.hash not in scored for one in ensembles(problem, [agent], mine, seed))
-            ]
-            runs += member_runs(problem, left, mine, seed, context)
-        return runs
-
-    def score(mine: Size, number: int, seeds: range, part: slice, rows: Rows) -> list[sweep.Run]:
-        problem, agents = mine.problems[number], agents_of(mine, make_agents, rows)[number][part]
-        return [one.run for seed in seeds for one in ensembles(problem, agents, mine, seed, context)]
-
-    return [
-        functools.partial(step, mine, number, seeds, part)
-        for mine in _sizes(size)
-        for number in range(len(mine.problems))
-        for seeds, part in _pieces(mine, make_agents)
-        for step in (train, score)
-    ]
-
-
-def all_runs(size: Size, make_agents: MakeAgents, rows: Rows) -> list[sweep.Run]:
-    """Returns every training and every scoring behind a figure, whatever is left of its members."""
-    found = []
-    for mine in _sizes(size):
-        for problem, agents in zip(mine.problems, agents_of(mine, make_agents, rows), strict=True):
-            for seed in mine.seed_range:
-                found += member_runs(problem, agents, mine, seed)
-                found += [one.run for one in ensembles(problem, agents, mine, seed)]
-    return found
-
-
-def _sizes(size: Size) -> list[Size]:
-    """What prior scales are chosen by, if they are, and what is reported."""
-    return [size] if size.tuning is None else [tuning_size(size), size]
-
-
-def _pieces(size: Size, make_agents: MakeAgents) -> list[tuple[range, slice]]:
-    """Returns the seeds and agents whose ensembles are made at a time: all agents of some seeds, or some candidates."""
-    if size.first_seed == _TUNING_SEED:
-        count, seeds = len(agents_of(size, make_agents, [])[0]), size.seed_range
-        step = max(1, _PIECE_MEMBERS // (size.num_members * size.seeds))
-        return [(seeds, slice(start, start + step)) for start in range(0, count, step)]
-    agents = make_agents(size if size.tuning is None else dataclasses.replace(size, prior_scales=size.prior_scales[:1]))
-    per_seed = sum(len(_block(agent, size, 0)) for agent in agents)
-    step = max(1, _PIECE_MEMBERS // per_seed)
-    return [(size.seed_range[start : start + step], slice(None)) for start in range(0, size.seeds, step)]
-
-
 def agents_of(size: Size, make_agents: MakeAgents, rows: Rows) -> list[list[Agent]]:
     """Returns the agents for each of the problems; those with prior functions have the chosen scale, if any."""
     if size.tuning is None:
         agents = make_agents(size)
-        if size.first_seed == _TUNING_SEED:  # Agents without prior functions have nothing to choose.
+        if size.first_seed == TUNING_SEED:  # Agents without prior functions have nothing to choose.
             agents = [agent for agent in agents if agent.name in (P, BP)]
         return [agents for _ in size.problems]
     scales = chosen_scales(tuning_table(rows, size, make_agents))
