@@ -229,5 +229,5 @@ def draw(rows: Sequence[Row], path: pathlib.Path) -> list[pathlib.Path]:
                 axes.set_ylabel(label)
             if line:
                 axes.set_xlabel(units[kind])
-    panels[0, 0].legend(frameon=False, fontsize=9)
+    panels[0, min(1, len(data.SHIFTS) - 1)].legend(frameon=False, fontsize=9, loc="upper left")  # where there is room
     return style.save(canvas, path)
