@@ -27,6 +27,7 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
     width = {1: 6.5, 2: 9.5, 3: 12.0}.get(columns, 13.5)
     canvas = figure.Figure(figsize=(width, 3.6 * rows + 0.9), layout="constrained")
     axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    named: set[tuple[str, ...]] = set()
     for axis, panel in zip(axes, panels, strict=False):
         axis.grid(alpha=0.3)
         axis.set_axisbelow(True)
@@ -37,7 +38,7 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
             axis.axhline(panel.reference, color="black", ls=":", lw=1.2, label=name or None)
         axis.set_ylabel(panel.y_label)
         axis.set_title(textwrap.fill(panel.title, int(90 / columns) + 18), fontsize=10)
-        _legend(axis, panel)
+        _legend(axis, panel, named)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     canvas.suptitle(title)
@@ -45,9 +46,12 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
     return canvas
 
 
-def _legend(axis: Any, panel: Panel) -> None:
-    if panel.kind == "lines" and (len(panel.series) > 1 or panel.reference_name):
+def _legend(axis: Any, panel: Panel, named: set[tuple[str, ...]]) -> None:
+    """Names the lines, once for panels of the same ones; `named` says which were."""
+    names = (*(series.name for series in panel.series), panel.reference_name or "")
+    if panel.kind == "lines" and (len(panel.series) > 1 or panel.reference_name) and names not in named:
         axis.legend(frameon=False, fontsize=8)
+        named.add(names)
 
 
 def _bars(axis: Any, panel: Panel) -> None:

@@ -58,7 +58,7 @@ class _Figure(base.TestbedFigure):
     }
 
     def _runs(self, size: Size, seeds: range) -> list[Run]:
-        """All agents under both laws in every setting."""
+        """All agents under both scalings in every setting."""
         agents = {}
         for dim, ratio, temperature in itertools.product(size.input_dims, size.data_ratios, TEMPERATURES):
             agents[runs.make_setting(dim, ratio, temperature)] = [
@@ -82,12 +82,12 @@ class _Figure(base.TestbedFigure):
         return {f"{self.name}_runs": base.slim(base.rows_of(rows, self._runs(size, size.seeds_to_report)))}
 
     def table(self, tables: Tables) -> pd.DataFrame:
-        """Returns the runs; `decay` says by which of the two laws."""
+        """Returns the runs; `decay` says by which of the two scalings."""
         table = super().table(tables)
         return table.assign(decay=[self.marks({"l2": l2})["decay"] for l2 in table.l2])
 
     def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the law of weight decay."""
+        """Returns the scaling of weight decay."""
         return {"decay": CODE if row["l2"] == 1.0 else TEXT}
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
