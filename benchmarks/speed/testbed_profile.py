@@ -43,14 +43,14 @@ def _pieces(dim: int, members: int) -> dict[str, tuple[Callable[..., Any], tuple
 
     x, labels = draw(STEPS, BATCH, dim + 1), tf.zeros([STEPS, BATCH], tf.int32)
     weights, offset = tf.ones([members, BATCH]), tf.zeros([members, 1, BATCH])
-    kernels = tuple(map(tf.constant, compiled.init_kernels(network, [compiled.Group(members)], 0)))
+    kernels = compiled_graph.trainable(compiled.init_kernels(network, [compiled.Group(members)], 0))
+    kernels = tuple(map(tf.constant, kernels))
     zeros = tuple(map(tf.zeros_like, kernels))
-    masks = compiled_graph.train_masks(network)
-    hidden, gradient = draw(members, 51, BATCH), draw(members, 51, BATCH)
+    hidden, gradient = draw(members, 51, BATCH), draw(members, 50, BATCH)
 
     def adam(kernels: Any, gradients: Any, firsts: Any, seconds: Any) -> Any:
-        parts = zip(kernels, gradients, firsts, seconds, masks, strict=True)
-        moved = [compiled_graph.adam(k, g, f, s, 1e-3, 1e-3, mask) for k, g, f, s, mask in parts]
+        parts = zip(kernels, gradients, firsts, seconds, strict=True)
+        moved = [compiled_graph.adam(*part, 1e-3, 1e-3) for part in parts]
         return tuple(tuple(part) for part in zip(*moved, strict=True))
 
     def whole(i: Any, kernels: Any, firsts: Any, seconds: Any) -> Any:

@@ -3,7 +3,8 @@
 Layout. Arrays are **transposed**, `[members, units, batch]`: the first layer of a whole block is then one large matrix
 product, hidden layers are batched products without a transposition anywhere, and vector instructions run along the
 batch. Every hidden layer carries one more unit that is always 1, so a kernel's last column is its bias, and neither
-adding biases nor summing their gradients costs a pass over memory. With two classes only the difference of the logits
+adding biases nor summing their gradients costs a pass over memory. Kernels have a row that makes this unit; training
+leaves it out, because products of 50 rows are faster than of 51. With two classes only the difference of the logits
 matters in training.
 
 Shapes: x `[batch, in]` with a last column of ones, kernels `[members, out, in]`, hidden `[members, units, batch]`.
@@ -56,6 +57,11 @@ def layer(kernel: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
     return tf.reshape(flat, [members, size_out, below.shape[0]])
 
 
+def with_one(hidden: tf.Tensor) -> tf.Tensor:
+    """Returns hidden `[members, units, batch]` with one more unit that is 1."""
+    return tf.pad(hidden, [[0, 0], [0, 1], [0, 0]], constant_values=1.0)
+
+
 def kernel_gradient(gradient: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
     """Returns the gradient of a kernel, `[members, out, in]`, from that of its output, `[members, out, batch]`."""
     if below.shape.rank == 3:
@@ -86,7 +92,7 @@ def backward(
     """The backward pass, written out: gradients of every member's mean loss by its kernels.
 
     Args:
-        kernels: `[members, out, in]` per layer.
+        kernels: `[members, out, in]` per layer, without the rows of constant units.
         x: `[batch, in]`, its last column 1.
         labels: `[batch]`.
         weights: `[members, batch]`.
@@ -94,7 +100,7 @@ def backward(
     """
     below = [x]
     for kernel in kernels[:-1]:
-        below.append(tf.nn.relu(layer(kernel, below[-1])))
+        below.append(with_one(tf.nn.relu(layer(kernel, below[-1]))))
     head, binary = kernels[-1], kernels[-1].shape[1] == 2
     if binary:
         head = head[:, 1:] - head[:, :1]
@@ -103,10 +109,11 @@ def backward(
     gradients = [tf.concat([-head_gradient, head_gradient], axis=1) if binary else head_gradient]
     above = head
     for kernel, hidden, lower in zip(kernels[-2::-1], below[:0:-1], below[-2::-1], strict=True):
+        above = above[:, :, :-1]  # Nothing flows back into a constant.
         # A product with one inner dimension is cheaper as an elementwise product, which fuses with the mask.
         back = tf.transpose(above, [0, 2, 1]) * gradient if above.shape[1] == 1 else None
         back = tf.matmul(above, gradient, transpose_a=True) if back is None else back
-        gradient = tf.where(hidden > 0, back, 0.0)
+        gradient = tf.where(hidden[:, :-1] > 0, back, 0.0)
         gradients.append(kernel_gradient(gradient, lower))
         above = kernel
     return gradients[::-1]
@@ -119,7 +126,7 @@ def adam(
     second: tf.Tensor,
     decay: tf.Tensor,
     rate: tf.Tensor,
-    mask: Any,
+    mask: Any = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One step of Adam as Keras computes it; `rate` holds the bias correction. Masked entries stay as they are."""
     gradient = gradient + 2.0 * decay * kernel
@@ -128,12 +135,9 @@ def adam(
     return kernel - mask * rate * first / (tf.sqrt(second) + EPSILON), first, second
 
 
-def train_masks(network: Network) -> list[Floats]:
-    """1 where a kernel trains, 0 in the row that makes a hidden layer's constant unit."""
-    masks = [np.ones((1, *shape), np.float32) for shape in network.kernel_shapes]
-    for mask in masks[:-1]:
-        mask[:, -1] = 0.0
-    return masks
+def trainable(kernels: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    """Returns kernels `[members, out, in]` without the rows that make hidden layers' constant units."""
+    return (*(kernel[:, :-1] for kernel in kernels[:-1]), kernels[-1])
 
 
 @functools.lru_cache(maxsize=64)
@@ -144,7 +148,6 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
     `[examples, members]`, offset `[examples, members, classes]` (scaled prior logits), number of steps, kernels, decay
     `[members]` and learning rate `[members]`. It returns the trained kernels.
     """
-    masks = train_masks(network)
 
     @tf.function(jit_compile=True, autograph=False)
     def chunk(count: Any, done: Any, rows: Any, state: Any, decay: Any, rate: Any) -> Any:
@@ -158,11 +161,8 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
             )
             time = tf.cast(done + index + 1, tf.float32)
             corrected = rate * tf.sqrt(1.0 - BETA_2**time) / (1.0 - BETA_1**time)
-            parts = zip(kernels, gradients, firsts, seconds, masks, strict=True)
-            moved = [
-                adam(kernel, gradient, first, second, decay, corrected, mask)
-                for kernel, gradient, first, second, mask in parts
-            ]
+            parts = zip(kernels, gradients, firsts, seconds, strict=True)
+            moved = [adam(*part, decay, corrected) for part in parts]
             return index + 1, *(tuple(part) for part in zip(*moved, strict=True))
 
         return tf.while_loop(lambda index, *_: index < count, step, (0, *state))[1:]
@@ -188,7 +188,9 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
             offset = offset[:, :, 1:] - offset[:, :, :1]
         # The last chunk may be cut short; its missing places are filled and never read.
         order = tf.pad(order, [[0, CHUNK_STEPS * batch]])
-        zeros = tuple(tf.zeros_like(kernel) for kernel in kernels)
+        constants = [kernel[:, -1:] for kernel in kernels[:-1]]
+        trained = trainable(kernels)
+        zeros = tuple(tf.zeros_like(kernel) for kernel in trained)
 
         def advance(done: tf.Tensor, *state: Any) -> Any:
             places = tf.reshape(order[done * batch : (done + CHUNK_STEPS) * batch], [CHUNK_STEPS, batch])
@@ -196,8 +198,10 @@ def training_graph(network: Network, members: int, batch: int) -> Any:
             rows = [tf.gather(part, places) for part in (x, y, weights, offset)]
             return done + count, *chunk(count, done, rows, state, decay, rate)
 
-        state = (tuple(kernels), zeros, zeros)
-        return tf.while_loop(lambda done, *_: done < steps, advance, (0, *state), parallel_iterations=1)[1]
+        state = (trained, zeros, zeros)
+        trained = tf.while_loop(lambda done, *_: done < steps, advance, (0, *state), parallel_iterations=1)[1]
+        whole = [tf.concat(parts, axis=1) for parts in zip(trained[:-1], constants, strict=True)]
+        return (*whole, trained[-1])
 
     return run
 
