@@ -60,21 +60,29 @@ def _pieces(dim: int, members: int) -> dict[str, tuple[Callable[..., Any], tuple
     product, first = 2.0 * members * BATCH * 2500, 2.0 * members * BATCH * 50 * dim
     return {
         "whole step": (whole, (kernels, zeros, zeros), 3.0 * (first + product + product / 25)),
-        "hidden layer, forward": (lambda i, k, h: (k, tf.matmul(k, h)), (kernels[1], hidden), product),
-        "hidden layer, backward": (
-            lambda i, k, h: (k, tf.matmul(k, h, transpose_a=True)),
+        "hidden layer, forward": (
+            lambda i, k, h: (k, compiled_graph.with_one(tf.matmul(k, h))),
             (kernels[1], hidden),
             product,
         ),
+        "hidden layer, backward": (
+            lambda i, k, g: (k, tf.matmul(k[:, :, :-1], g, transpose_a=True)),
+            (kernels[1], gradient),
+            product,
+        ),
         "hidden layer, kernel": (
-            lambda i, k, h, g: (tf.matmul(h, g, transpose_b=True), h + 0.01 * k[:, :, :1], g),
+            lambda i, k, h, g: (tf.matmul(g, h, transpose_b=True), h, g + 0.01 * k[:, :, :1]),
             (kernels[1], hidden, gradient),
             product,
         ),
-        "first layer, forward": (lambda i, k, h: (k, compiled_graph.layer(k, x[i])), (kernels[0], hidden), first),
-        "first layer, kernel": (
-            lambda i, k, h: (compiled_graph.kernel_gradient(h, x[i]), h),
+        "first layer, forward": (
+            lambda i, k, h: (k, compiled_graph.with_one(compiled_graph.layer(k, x[i]))),
             (kernels[0], hidden),
+            first,
+        ),
+        "first layer, kernel": (
+            lambda i, k, g: (compiled_graph.kernel_gradient(g, x[i]), g),
+            (kernels[0], gradient),
             first,
         ),
         "ReLU, one layer": (lambda i, h: (tf.nn.relu(h) + 0.1,), (hidden,), 0.0),

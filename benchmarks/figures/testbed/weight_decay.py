@@ -1,4 +1,4 @@
-"""Weight decay by the paper's text and by its public code. No figure of the paper; it settles a contradiction.
+"""Weight decay by the paper's text and by its public code. No figure of the paper: the two contradict each other.
 
 The text (appendix C.1) has lambda in proportion to d / sqrt(rho), the public testbed's code to d * sqrt(rho): 100 times
 less at temperature 0.01. Both are run for mlp, ensemble-n and ensemble-p with the public code's other settings. What is
