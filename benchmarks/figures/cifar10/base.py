@@ -48,6 +48,11 @@ class Cifar10Figure(base.Figure):
     within: ClassVar[tuple[str, ...]] = ("num_train",)  # what has a reference of its own
     tuned: ClassVar[bool] = False  # whether the prior scale is chosen, per training set, on other seeds
 
+    @property
+    def _grid(self) -> str:
+        """The table of candidates that prior scales were chosen from on held-out images, where they were."""
+        return f"cifar10/{self.name}_grid.csv"
+
     def agents_of(self, size: runs.Size) -> list[runs.Agent]:
         """Returns the agents of the figure."""
         return runs.bootstrapped_agents(size)
@@ -115,14 +120,14 @@ class Cifar10Figure(base.Figure):
             "training images T": listing(table.num_train),
             "prior scales": listing(with_prior),
         }
-        if tables.has(f"cifar10/{self.name}_grid.csv"):
-            found["prior scales"] = listing(tables.read(f"cifar10/{self.name}_grid.csv").prior_scale)
+        if tables.has(self._grid):
+            found["prior scales"] = listing(tables.read(self._grid).prior_scale)
         return found | {name: listing(kept[column]) for column, (name, _) in _TRAINING.items() if column in kept}
 
     def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the prior scale of every agent and training set, where it is chosen."""
-        if tables.has(f"cifar10/{self.name}_grid.csv"):
-            grid = tables.read(f"cifar10/{self.name}_grid.csv")
+        if tables.has(self._grid):
+            grid = tables.read(self._grid)
             picked = grid[grid.chosen].drop_duplicates(["num_train", "label"])
             lines = zip(picked.num_train, picked.label, picked.prior_scale, strict=True)
             rows = [[f"T = {count:,}", str(name), f"{scale:g}"] for count, name, scale in lines]
@@ -144,7 +149,9 @@ class Cifar10Figure(base.Figure):
         """Returns what stands below the picture: training sets, members, prior scales, seeds."""
         used = self.used(tables)
         scales = used["prior scales"]
-        how = f"chosen from {scales} by joint NLL on the other seeds" if self.tuned and "," in scales else scales
+        held_out = tables.has(self._grid)
+        where = "held-out training images" if held_out else "the other seeds"
+        how = f"chosen from {scales} by joint NLL on {where}" if (held_out or self.tuned) and "," in scales else scales
         names = "bp(q): ensemble-bp whose members see each example with probability q. " if self.tuned else ""
         return (
             f"{names}Training sets of T = {used['training images T']} images, each with scores relative to "

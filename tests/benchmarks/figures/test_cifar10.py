@@ -269,7 +269,9 @@ def test_large_seeds_have_their_own_images_and_label_noise(name, tmp_path):
     with_prior = runs[runs.agent.isin(["ensemble-p", "ensemble-bp"])]
     assert set(with_prior.prior_scale) == {3.0}
     _write(figure, "large", rows, tmp_path)
-    assert "3" in {row[-1] for row in figure.chosen(tables.Tables(tmp_path, "cifar10"))[1]}
+    written = tables.Tables(tmp_path, "cifar10")
+    assert "3" in {row[-1] for row in figure.chosen(written)[1]}
+    assert "by joint NLL on held-out training images" in figure.caption(written)
     with pytest.raises(ValueError, match=r"candidates to choose prior scales from\. Received: 1 missing"):
         figure.stages(figure.presets["large"], {})[-1](rows[1:])
 
