@@ -11,6 +11,7 @@ of one side at 2.5%.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats as scipy_stats
@@ -25,26 +26,28 @@ from benchmarks.stats import SUPPORTED, NoDataError
 NOMINAL = 0.025
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line per directional claim, and those that are supported too often."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", default="benchmarks/results", help="a results folder; none: made-up tables")
     parser.add_argument("--shuffles", type=int, default=100)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     kept = None if args.results == "none" else Tables(args.results)
     most = int(scipy_stats.binom.isf(0.001, args.shuffles, NOMINAL))
     print(f"Supported in {args.shuffles} shuffles; expected {NOMINAL:.1%} at most, by chance rarely above {most}.")
-    too_often = []
+    counts: dict[str, int] = {}
     for claim in (claim for claim in CLAIMS if claim.directional):
         try:
             tables = controls.make(claim, presets.preset_sizes("standard")) if kept is None else _kept(claim, kept)
+            counts[claim.id] = rate(claim, tables, args.shuffles)
         except NoDataError as error:
-            print(f"{claim.id:<16} not measured: {error}")
+            print(f"{claim.id:<20} not measured: {error}")
             continue
-        count = rate(claim, tables, args.shuffles)
-        too_often += [claim.id] if count > most else []
-        print(f"{claim.id:<16} {count}", flush=True)
-    print(f"Too often: {', '.join(too_often) or 'none'}.")
+        print(f"{claim.id:<20} {counts[claim.id]}", flush=True)
+    print(
+        f"{len(counts)} claims: {sum(counts.values())} of {len(counts) * args.shuffles:,}, at most {max(counts.values(), default=0)}."
+    )
+    print(f"Too often: {', '.join(name for name, count in counts.items() if count > most) or 'none'}.")
 
 
 def _kept(claim: base.Claim, tables: Tables) -> controls.MadeTables:

@@ -79,7 +79,8 @@ def shuffled(tables: MadeTables, chance: np.random.Generator) -> MadeTables:
 
 def _deal(table: pd.DataFrame, chance: np.random.Generator) -> pd.DataFrame:
     scores = [name for name in (*SCORES, "kl") if name in table]
-    keys = [name for name in ("setting", "seed", "tuning", "horizon", "step") if name in table]
+    problem = ("setting", "seed") if "setting" in table else ("dim", "num_data", "condition", "heteroscedasticity")
+    keys = [name for name in (*problem, "tuning", "horizon", "step") if name in table]
     if "num_members" in table and "vgg" not in set(table.agent) and "mlp" not in set(table.agent):
         keys.append("num_members")  # A single network has one member, and takes part in the deal.
     groups = table.groupby(keys, sort=False).ngroup().to_numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from benchmarks.claims import judge, presets
 from benchmarks.claims.controls import planting
 from benchmarks.claims.controls import tables as controls
 from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry
-from benchmarks.stats import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED
+from benchmarks.figures import registry, tables
+from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from benchmarks.studies import shuffled_names
 
 PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
@@ -126,6 +127,18 @@ def test_shuffled_names_support_no_more_than_chance_does(claim):
     supported = shuffled_names.rate(claim, controls.make(claim, SMALL), SHUFFLES)
     # More would happen to one of a thousand claims that measure nothing.
     assert supported <= scipy_stats.binom.isf(0.001, SHUFFLES, shuffled_names.NOMINAL)
+
+
+def test_names_of_stored_results_are_shuffled(capsys):
+    folder = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
+    shuffled_names.main(["--results", str(folder), "--shuffles", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    said = {line.split()[0]: line for line in lines[1:-2]}
+    assert list(said) == [claim.id for claim in CLAIMS if claim.directional]
+    # A claim is shuffled where it is measured, and only there.
+    measured = {claim.id for claim in CLAIMS if judge.judge(claim, tables.Tables(folder)).verdict != NOT_MEASURED}
+    assert {name for name, line in said.items() if "not measured" not in line} == measured & set(said)
+    assert lines[-1] == "Too often: none."
 
 
 def test_a_kind_of_test_without_controls_is_told():
