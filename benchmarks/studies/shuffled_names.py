@@ -44,9 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{claim.id:<20} not measured: {error}")
             continue
         print(f"{claim.id:<20} {counts[claim.id]}", flush=True)
-    print(
-        f"{len(counts)} claims: {sum(counts.values())} of {len(counts) * args.shuffles:,}, at most {max(counts.values(), default=0)}."
-    )
+    total = f"{sum(counts.values())} of {len(counts) * args.shuffles:,}"
+    print(f"{len(counts)} claims: {total}, none more than {max(counts.values(), default=0)} times.")
     print(f"Too often: {', '.join(name for name, count in counts.items() if count > most) or 'none'}.")
 
 
