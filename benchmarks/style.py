@@ -76,12 +76,15 @@ def listing(values: Iterable[Any]) -> str:
 
 
 def save(canvas: Any, path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a Matplotlib figure as PNG and SVG, and returns the paths."""
+    """Writes a Matplotlib figure as PNG and SVG, and returns the paths; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
     from tf_ensembles import files
 
     written = []
     for suffix, options in ((".png", {"dpi": 130}), (".svg", {"metadata": {"Date": None}})):
         written.append(path.with_suffix(suffix))
-        with files.atomic_path(written[-1]) as temporary:
+        # Ids within an SVG are made from this, or else at random.
+        with files.atomic_path(written[-1]) as temporary, mpl.rc_context({"svg.hashsalt": path.stem}):
             canvas.savefig(temporary, **options)
     return written

@@ -282,6 +282,15 @@ def test_both_ways_of_drawing_show_the_same(name, world):
         _compare(axis, panel, named)
 
 
+def test_a_picture_that_is_drawn_again_is_the_same_file(tmp_path):
+    point = panels.Panel("title", "score", (panels.Series("ensemble-n", (panels.Point(1.0, 2.0, 1.5, 2.5),)),), "lines")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        style.save(drawing.draw([point], "title", "caption"), tmp_path / folder / "picture")
+    for name in ("picture.svg", "picture.png"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
 def test_both_ways_of_drawing_show_bands_and_named_places():
     points = tuple(panels.Point(float(x), x + 1.0, x + 0.5, x + 2.0, 5) for x in range(20))
     lines = tuple(panels.Series(name, points) for name in ("ensemble-p", "ensemble-bp"))
