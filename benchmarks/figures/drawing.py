@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from benchmarks.figures.panels import Panel, Series
 
 _COLUMNS = 4  # of panels in a row, at most
-_MAX_TICKS = 7  # up to this many places along a logarithmic axis are all named
+_MAX_TICKS = 7  # up to this many places along a logarithmic axis are named, where there is room
+_LABEL_GAP, _LABEL_CHARACTER = 0.06, 0.033  # of an axis: between the middles of two names at least, and per character
 
 
 def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
@@ -95,13 +96,7 @@ def _lines(axis: Any, panel: Panel) -> None:
         _plain_numbers(axis.xaxis)
         xs = sorted({one.x for series in panel.series for one in series.points})
         if 1 < len(xs) <= _MAX_TICKS:
-            # A name where there is room for it since the last.
-            room, last, names = 0.12 * math.log(xs[-1] / xs[0]), 0.0, []
-            for x in xs:
-                near = bool(names) and math.log(x / last) < room
-                names.append("" if near else style.number(x))
-                last = last if near else x
-            axis.set_xticks(xs, names)
+            axis.set_xticks(xs, _with_room(xs))
             axis.minorticks_off()
     if panel.log_y:
         axis.set_yscale("log")
@@ -110,6 +105,21 @@ def _lines(axis: Any, panel: Panel) -> None:
         axis.set_ylim(bottom=0.0)
     if panel.places:
         axis.set_xticks(range(len(panel.places)), panel.places)
+
+
+def _with_room(xs: Sequence[float]) -> list[str]:
+    """Returns names of places on a log axis, from the right: none where it would touch the one after it."""
+    names: list[str] = []
+    span, after, place = math.log(xs[-1] / xs[0]), "", math.inf
+    for x in reversed(xs):
+        name = style.number(x)
+        room = max(_LABEL_GAP, _LABEL_CHARACTER * (len(name) + len(after)) / 2)
+        if math.log(place / x) < room * span:
+            names.append("")
+        else:
+            names.append(name)
+            after, place = name, x
+    return names[::-1]
 
 
 def _plain_numbers(axis: Any) -> None:

@@ -282,6 +282,22 @@ def test_both_ways_of_drawing_show_the_same(name, world):
         _compare(axis, panel, named)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_places_do_not_touch(name, committed, world):
+    figure = registry.figure(name)
+    try:
+        shown = figure.panels(committed.of(figure))
+    except NoDataError:  # not measured yet
+        shown = figure.panels(world.of(figure))
+    canvas = drawing.draw(shown, figure.title, "")
+    canvas.canvas.draw()
+    for axis in canvas.axes:
+        boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+        inside = [box for box in boxes if axis.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axis.bbox.x1 + 1]
+        for one, other in itertools.pairwise(sorted(inside, key=lambda box: box.x0)):
+            assert one.x1 < other.x0, axis.get_title()
+
+
 def test_a_picture_that_is_drawn_again_is_the_same_file(tmp_path):
     point = panels.Panel("title", "score", (panels.Series("ensemble-n", (panels.Point(1.0, 2.0, 1.5, 2.5),)),), "lines")
     for folder in ("one", "two"):
