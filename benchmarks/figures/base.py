@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -211,8 +212,10 @@ def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:
     written = style.save(drawing.draw(shown, figure.title, figure.caption(tables)), folder / figure.name)
     lines = [f"wrote {path}" for path in (folder / f"{figure.name}.csv", *written)]
     for score, pair, interval in differences:
-        values = f"{interval.estimate:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
-        lines.append(f"{score}: {pair} {values}, n = {interval.count}: {stats.direction(interval)}")
+        known = not math.isnan(interval.low)
+        ends = f" [{interval.low:+.1%}, {interval.high:+.1%}]" if known else ""
+        told = f"{interval.estimate:+.1%}{ends}, n = {interval.count}: {stats.direction(interval)}"
+        lines.append(f"{score}: {pair} {told}")
     return lines
 
 

@@ -51,7 +51,7 @@ class _Figure(base.Cifar10Figure):
 
     id, name, sweep, place = "cifar10-width", "cifar10_width", "cifar10_width", (9.1,)
     title = "CIFAR10: figure 5 at two widths"
-    about = "A quarter of the labels of five classes random; networks of 1/16 and of 1/4 of the VGG's channels."
+    about = "A quarter of the labels of classes 0 to 4 moved to classes 5 to 9; 1/16 and 1/4 of the VGG's channels."
     paper = {"members": "10", "seeds": "5", "prior scales": "0, 0.3, 1, 3, 10", **base.PAPER}
     full_size = figure_5.FIGURE.full_size
     reference, within = N, ("width",)

@@ -10,6 +10,7 @@ from benchmarks.figures import base, registry
 from benchmarks.figures import tables as tables_lib
 from benchmarks.figures.cifar10 import runs as cifar10_runs
 from benchmarks.studies import cifar10_settings
+from tests import image_rows
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 
@@ -28,14 +29,7 @@ def _score(config):
 
 
 def _rows(preset):
-    rows, members = [], []
-    for stage in FIGURE.stages(FIGURE.presets[preset], {}):
-        for run in stage(rows):
-            if run.kind == functions.TRAIN:
-                members.append(run)
-            else:
-                rows.append({"id": run.id, "hash": run.hash, **run.config, **_score(run.config)})
-    return rows, members
+    return image_rows.make(FIGURE, preset, _score)
 
 
 def test_both_are_chosen_on_images_and_members_of_no_figure(tmp_path):

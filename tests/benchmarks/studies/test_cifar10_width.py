@@ -6,8 +6,8 @@ import pytest
 from benchmarks.figures import base, registry
 from benchmarks.figures import tables as tables_lib
 from benchmarks.studies import cifar10_width
+from tests import image_rows
 from trainers.images import config as member_config
-from trainers.images import runs as functions
 
 FIGURE = cifar10_width.FIGURE
 
@@ -25,14 +25,7 @@ def _score(config):
 
 
 def _rows(preset):
-    rows, members = [], []
-    for stage in FIGURE.stages(FIGURE.presets[preset], {}):
-        for run in stage(rows):
-            if run.kind == functions.TRAIN:
-                members.append(run)
-            else:
-                rows.append({"id": run.id, "hash": run.hash, **run.config, **_score(run.config)})
-    return rows, members
+    return image_rows.make(FIGURE, preset, _score)
 
 
 def test_widths_share_everything_but_the_width():
@@ -53,7 +46,7 @@ def test_members_are_of_no_figure():
 
 def test_scores_are_relative_to_the_same_width(tmp_path):
     rows, _ = _rows("quick")
-    base.write(FIGURE, FIGURE.presets["quick"], rows, tmp_path)
+    lines = base.write(FIGURE, FIGURE.presets["quick"], rows, tmp_path)
     assert len(pd.read_csv(tmp_path / "cifar10_width_runs.csv")) == 6
     tables = tables_lib.Tables(tmp_path, FIGURE.part)
     table = FIGURE.table(tables).set_index(["width", "agent"]).nll_joint
@@ -65,9 +58,10 @@ def test_scores_are_relative_to_the_same_width(tmp_path):
     assert told[key.format("0.0625")] == pytest.approx(-0.1)
     assert told[key.format("0.25")] == pytest.approx(0.2)
     assert "1/16, 1/4" in FIGURE.caption(tables)
+    assert not any("nan" in line for line in lines)  # One seed has no interval.
 
 
-def test_one_width_alone_is_refused(tmp_path):
+def test_one_width_alone_is_refused():
     rows, _ = _rows("quick")
     with pytest.raises(ValueError, match="at least one seed"):
         FIGURE.collect(FIGURE.presets["quick"], rows[:3])
