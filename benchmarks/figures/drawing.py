@@ -57,12 +57,14 @@ def _legend(axis: Any, panel: Panel, named: set[tuple[str, ...]]) -> None:
 
 def _bars(axis: Any, panel: Panel) -> None:
     names = [series.name for series in panel.series]
+    largest = max(abs(series.points[0].y) for series in panel.series)
+    digits = 3 if largest >= 0.1 else 4  # The same for all bars: one near 0 is read beside the others.
     for place, series in enumerate(panel.series):
         (one,) = series.points
         axis.bar(place, one.y, 0.7, color=style.LIGHT[style.color_number(series.name, names)])
         _whiskers(axis, series, [place], "black")
         # Inside the bar, because differences are small beside the whole.
-        text = f"{one.y:.3f}" if abs(one.y) >= 1e-3 else style.number(one.y)
+        text = f"{one.y:.{digits}f}" if abs(one.y) >= 0.5 * 10.0**-digits else style.number(one.y)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
         axis.text(place, 0.04, text, ha="center", fontsize=9, transform=axis.get_xaxis_transform(), bbox=box)
     low, high = axis.get_ylim()

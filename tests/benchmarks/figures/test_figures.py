@@ -298,6 +298,21 @@ def test_names_of_places_do_not_touch(name, committed, world):
             assert one.x1 < other.x0, axis.get_title()
 
 
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((0.4512, 0.0004), ["0.451", "4.0e-04"]),
+        ((0.0124, -0.000104), ["0.0124", "-0.0001"]),  # A gain beside hardly any: told to the same digit.
+        ((0.044, 2.6e-14), ["0.0440", "2.6e-14"]),  # An identity up to rounding is not 0.
+        ((0.044, 0.0), ["0.0440", "0"]),
+    ],
+)
+def test_numbers_in_bars_have_the_same_digits_unless_nothing_would_be_left(values, texts):
+    bars = tuple(panels.Series(f"bar {place}", (panels.Point(0.0, y),)) for place, y in enumerate(values))
+    (axis, *_) = drawing.draw([panels.Panel("made up", "y", bars)], "title", "caption").axes
+    assert [text.get_text() for text in axis.texts] == texts
+
+
 def test_a_picture_that_is_drawn_again_is_the_same_file(tmp_path):
     point = panels.Panel("title", "score", (panels.Series("ensemble-n", (panels.Point(1.0, 2.0, 1.5, 2.5),)),), "lines")
     for folder in ("one", "two"):
