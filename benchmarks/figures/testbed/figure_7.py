@@ -138,7 +138,8 @@ class _Figure(base.TestbedFigure):
             for (dim, temperature), rows in others.groupby(["input_dim", "temperature"], sort=False)
         ]
         if len(lines) > 1:
-            made.append(_panel("other settings, mean over T", lines, [f"{scale:g}/√ρ" for scale in scales]))
+            places = [f"{scale:g}" for scale in scales]
+            made.append(_panel("other settings, mean over T", lines, places, "prior scale · √ρ"))
         return made
 
     def used(self, tables: Tables) -> Mapping[str, str]:
@@ -170,13 +171,13 @@ def _line(name: str, rows: pd.DataFrame, scales: list[float]) -> panels.Series:
     return panels.Series(name, tuple(points))
 
 
-def _panel(title: str, lines: list[panels.Series], places: list[str]) -> panels.Panel:
+def _panel(title: str, lines: list[panels.Series], places: list[str], unit: str = "prior scale") -> panels.Panel:
     return panels.Panel(
         title,
         "joint KL / uniform guess",
         tuple(lines),
         kind="lines",
-        x_label="prior scale (0: no prior functions)",
+        x_label=f"{unit} (0: no prior functions)",
         places=tuple(places),
         reference=1.0,
         reference_name="uniform guess",
