@@ -44,7 +44,7 @@ def train_epinet(data: base.Data, knowledge: base.PriorKnowledge, prior: float, 
     import tensorflow as tf
 
     import tf_ensembles as tfe
-    from tf_ensembles.ensemble.data import endless_batches
+    from tf_ensembles.ensemble.batches import shuffled_batches
 
     keras.utils.set_random_seed(seed)
     layers = [keras.layers.Dense(size, "relu") for size in HIDDEN]
@@ -66,7 +66,7 @@ def train_epinet(data: base.Data, knowledge: base.PriorKnowledge, prior: float, 
     epinet.adapt(data.x)
     first = tf.Variable(0, dtype=tf.int64, trainable=False)
     arrays = np.asarray(data.x, np.float32), np.asarray(data.y).reshape(-1)
-    batches = endless_batches(arrays, len(arrays[1]), min(BATCH, len(arrays[1])), seed, first, True)
+    batches = shuffled_batches(arrays, len(arrays[1]), min(BATCH, len(arrays[1])), seed, first, True)
     epinet.fit(batches, steps_per_epoch=STEPS, epochs=1, verbose=0)
     return epinet
 

@@ -15,14 +15,32 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
 
 
-class MemberMonitor(keras.callbacks.Callback):
+class StepCounter(keras.callbacks.Callback):
+    """Keeps, in a variable, how many steps a model had taken when `fit` asked for batches. `fit` adds one itself.
+
+    Args:
+        every_epoch: whether batches are asked for at the start of each epoch, or once for all.
+    """
+
+    def __init__(self, every_epoch: bool) -> None:
+        super().__init__()
+        self._every_epoch = every_epoch
+        self._begun = False
+        self.first_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts; not before the first epoch, since only then has every callback restored what it restores."""
+        if self._every_epoch or not self._begun:
+            self.first_step.assign(tf.cast(keras_private.steps_taken(self.model.optimizer), tf.int64))
+            self._begun = True
+
+
+class MemberMonitor(StepCounter):
     """Records each member's losses in `model.member_history` and takes diverged members out. `fit` adds one itself."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, every_epoch: bool = False) -> None:
+        super().__init__(every_epoch)
         self._train: Any = None
-        self.first_step = tf.Variable(0, dtype=tf.int64, trainable=False)  # steps taken before this call of `fit`
-        self._begun = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts a new record."""
@@ -30,10 +48,8 @@ class MemberMonitor(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forgets the last epoch."""
+        super().on_epoch_begin(epoch, logs)
         self._train = None
-        if not self._begun:  # Only now has every callback restored what it restores.
-            self.first_step.assign(tf.cast(keras_private.steps_taken(self.model.optimizer), tf.int64))
-            self._begun = True
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Keeps the training losses before validation resets them."""
@@ -60,20 +76,20 @@ class MemberMonitor(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def with_monitor(callbacks: Any, monitor: MemberMonitor, metrics: Mapping[str, Any]) -> Any:
-    """Returns what a user gave to `fit` as callbacks, with the monitor among them.
+def with_ours(callbacks: Any, ours: StepCounter, metrics: Mapping[str, Any]) -> Any:
+    """Returns what a user gave to `fit` as callbacks, with ours among them.
 
     Args:
         callbacks: None, a callback, a list of them, or a `CallbackList`.
-        monitor: put first in a list, so that the user's callbacks find `member_history` up to date.
+        ours: put first in a list, so that the user's callbacks find `member_history` up to date.
         metrics: our metrics by the names that they are reported under, by which Keras callbacks may go.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(monitor)
+        callbacks.append(ours)
         return callbacks
     given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
     _tell_direction(given, metrics)
-    return [monitor, *given]
+    return [ours, *given]
 
 
 def _tell_direction(callbacks: Sequence[Any], metrics: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from tf_ensembles import bootstrap as bootstrap_lib
 from tf_ensembles import prior as prior_lib
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import data, keras_private, trunk
-from tf_ensembles.ensemble.members import building, probe, stack, structure
+from tf_ensembles.ensemble.members import building, layer_state, stack, structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.prior import PriorFunction
 
@@ -238,7 +238,7 @@ def _copy(model: keras.Model, values: Sequence[Any], built_on: Any) -> keras.Mod
         copied(stack.zeros(built_on))
     for variable, value in zip(copied.variables, values, strict=True):
         variable.assign(value)
-    for ours, theirs in zip(probe.constants(copied), probe.constants(model), strict=True):
+    for ours, theirs in zip(layer_state.constants(copied), layer_state.constants(model), strict=True):
         ours.put(np.asarray(theirs.value))
     for layer, its in zip(keras_private.all_layers(copied), keras_private.all_layers(model), strict=True):
         if not its.trainable:  # A Sequential model's configuration does not say so.

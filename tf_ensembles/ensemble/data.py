@@ -11,7 +11,7 @@ import math
 import types
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import losses
+from tf_ensembles.ensemble import keras_private, losses
 from tf_ensembles.ensemble.outputs import Output
 from tf_ensembles.metrics.kinds import Kind
 
@@ -28,9 +28,6 @@ from tf_ensembles.metrics.kinds import Kind
 # `Ensemble.fit(x, y)` numbers arrays by position. A `tf.data.Dataset` is numbered with `number_examples`, before it is
 # shuffled and batched; anything else yields `with_ids(x, ids)` in place of `x`. Ids travel inside `x`, so every way
 # in which Keras slices, shuffles and distributes inputs keeps them beside their examples.
-
-# Arrays of so many bytes are read where they are: `tf.data` would hold copies of them, more than one at a time.
-_LARGE_BYTES = 2**27
 
 INPUTS, IDS, PRIOR, FEATURES = "tfe_inputs", "tfe_example_id", "tfe_prior", "tfe_features"
 
@@ -70,6 +67,11 @@ def number_examples(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     Call it before `shuffle`, `repeat` and `batch`, on data that comes in the same order every time.
     """
+    if isinstance(dataset, tf.data.Dataset) and (step := keras_private.reordering(dataset)):
+        raise ValueError(
+            f"Expected a dataset of single examples in a fixed order: call number_examples before shuffle, repeat and "
+            f"batch. Received: a dataset after {step}"
+        )
 
     def attach(index: tf.Tensor, *example: Any) -> tuple[Any, ...]:
         x, *rest = example[0] if len(example) == 1 else example
@@ -122,6 +124,15 @@ def _as_tensor_if_strings(leaf: Any) -> Any:
         leaf.dtype.kind in "US" or (leaf.dtype == object and all(isinstance(part, str | bytes) for part in leaf.flat))
     )
     return tf.constant(leaf) if text else leaf
+
+
+def refuse_ragged(x: Any) -> None:
+    """Raises on ragged tensors, or a dataset of them: members are stacked in dense tensors."""
+    leaves = tf.nest.flatten(split(getattr(x, "element_spec", x)).x)
+    if any(isinstance(leaf, tf.RaggedTensor | tf.RaggedTensorSpec) for leaf in leaves):
+        raise ValueError(
+            "Expected dense inputs. Received: a RaggedTensor; pad it with x.to_tensor() and mask the padding"
+        )
 
 
 def first_example(x: Any) -> Any:
@@ -182,98 +193,6 @@ def peek(x: Any) -> tuple[Any, Any]:
         first = next(x)
         return (batch for batch in itertools.chain([first], x)), first[0]
     return x, x[0][0] if isinstance(x, keras.utils.PyDataset) else x
-
-
-def fit_on_arrays(
-    x: Any,
-    y: Any,
-    batch_size: int | None,
-    validation_split: float,
-    validation_data: Any,
-    shuffle: bool,
-    sample_weight: Any,
-    seed: int,
-    first_step: tf.Variable,
-) -> dict[str, Any]:
-    """Returns the arguments of `keras.Model.fit` that train on batches of arrays as those given here say."""
-    arrays = (x, y) if sample_weight is None else (x, y, as_targets(sample_weight, isinstance(y, dict | tuple)))
-    if validation_split and validation_data is None:
-        arrays, validation_data = _hold_out(arrays, validation_split)
-    length, size = length_of(arrays[1]), batch_size or 32
-    return {
-        "x": endless_batches(arrays, length, size, seed, first_step, bool(shuffle)),
-        "steps_per_epoch": -(-length // size),
-        "validation_data": validation_data,
-        "validation_batch_size": batch_size,
-        "shuffle": False,  # It is shuffled already.
-    }
-
-
-def endless_batches(
-    arrays: Any, length: int, batch_size: int, seed: int, first_step: tf.Variable, shuffle: bool
-) -> tf.data.Dataset:
-    """Returns batches of in-memory data, epoch by epoch; the last of each epoch may be smaller.
-
-    Their order is a pure function of (seed, step), so that training that goes on after a load or a crash sees the
-    batches that it would have seen. One iterator serves all epochs, where Keras would make two for each.
-
-    Args:
-        arrays: a structure of arrays `[length, ...]`.
-        length: number of examples.
-        batch_size: examples per batch.
-        seed: decides the orders, together with the step at which an epoch starts.
-        first_step: steps that were taken before the first batch; read when the first batch is asked for.
-        shuffle: whether to shuffle each epoch.
-    """
-    steps = -(-length // batch_size)
-    arrays = _without_lists(arrays)
-    take = _taker(arrays)
-
-    def order(epoch: tf.Tensor) -> tf.data.Dataset:
-        rows = tf.range(length)
-        if shuffle:
-            start = first_step.read_value() + epoch * steps
-            rows = tf.random.experimental.stateless_shuffle(rows, seed=tf.stack([tf.cast(seed, tf.int64), start]))
-        return tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
-
-    return tf.data.Dataset.counter().flat_map(order).map(take).prefetch(tf.data.AUTOTUNE)
-
-
-def _taker(arrays: Any) -> Callable[[tf.Tensor], Any]:
-    """Returns what takes rows of a structure of arrays; large ones stay where they are, others become tensors."""
-    leaves = tf.nest.flatten(arrays)
-    if not all(isinstance(leaf, np.ndarray) for leaf in leaves) or sum(leaf.nbytes for leaf in leaves) < _LARGE_BYTES:
-        tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
-        return lambda rows: tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
-
-    def take(rows: tf.Tensor) -> Any:
-        kinds = [tf.as_dtype(leaf.dtype) for leaf in leaves]
-        parts = tf.numpy_function(lambda some: [leaf[some] for leaf in leaves], [rows], kinds, stateful=False)
-        shaped = [tf.ensure_shape(part, [None, *leaf.shape[1:]]) for part, leaf in zip(parts, leaves, strict=True)]
-        return tf.nest.pack_sequence_as(arrays, shaped)
-
-    return take
-
-
-def _without_lists(structure: Any) -> Any:
-    """Tuples for lists, which `tf.data` takes for tensors, as Keras does."""
-    if isinstance(structure, dict):
-        return {key: _without_lists(part) for key, part in structure.items()}
-    return tuple(map(_without_lists, structure)) if isinstance(structure, list | tuple) else structure
-
-
-def num_trained_on(length: int, fraction: float) -> int:
-    """Returns how many of `length` examples are left for training where the last `fraction` is held out."""
-    at = math.floor(length * (1.0 - fraction))
-    if fraction and not 0 < at < length:
-        raise ValueError(f"Expected a validation_split that leaves examples on both sides. Received: {fraction}")
-    return at
-
-
-def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
-    at = num_trained_on(length_of(arrays[1]), fraction)
-    return tf.nest.map_structure(lambda v: v[:at], arrays), tf.nest.map_structure(lambda v: v[at:], arrays)
 
 
 # Checks of what a user gives to `fit` and `evaluate`, made once, before the first step.

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
+from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops.parallel_for import pfor
 
 
@@ -114,6 +116,70 @@ def global_seeds_kept() -> Iterator[None]:
         vars(tensorflow).update(kept)
 
 
+def reordering(dataset: Any, is_batched: bool = True) -> str | None:
+    """Returns the last step of a `tf.data` pipeline that batches, repeats or shuffles anew, or None if none does.
+
+    Args:
+        dataset: its end.
+        is_batched: whether batches that come in go out as batches.
+    """
+    # A dataset tells where it comes from by a method that is not documented, and what it is by its class.
+    name = type(dataset).__name__
+    if "Unbatch" in name:
+        is_batched = False
+    elif "Batch" in name and is_batched:
+        return "batch"
+    elif "Repeat" in name:
+        return "repeat"
+    elif "Shuffle" in name and getattr(dataset, "_reshuffle_each_iteration", True) is not False:
+        return "shuffle"
+    return next(filter(None, (reordering(source, is_batched) for source in dataset._inputs())), None)
+
+
+def is_global_seed_state(handle: Any) -> bool:
+    """Whether a handle is that of the generator that `keras.random` draws from where it is given no seed."""
+    # The generator is shared by everything in the process, and no layer lists it.
+    generator = global_state.get_global_attribute("global_seed_generator")
+    return generator is not None and handle is generator.state.value.handle
+
+
+def is_variable_handle(tensor: Any) -> bool:
+    """Whether a tensor that a graph has captured is the handle of a variable, not of a table or an iterator."""
+    # Only handles of variables know the shape of what they refer to, and there is no public way to ask.
+    data = getattr(tensor, "_handle_data", None)
+    return data is not None and bool(data.is_set)
+
+
+def operation_types(graph: Any) -> set[str]:
+    """Returns the types of all operations of a graph, those within its functions and loops included."""
+    definition = graph.as_graph_def()
+    within = (node for function in definition.library.function for node in function.node_def)
+    return {node.op for node in definition.node} | {node.op for node in within}
+
+
+def is_stateful(kind: str) -> bool:
+    """Whether an operation of this type may give another result at each call, or change something."""
+    # TensorFlow keeps this with each definition, and exports no name for their registry.
+    definition = op_def_registry.get(kind)
+    return definition is not None and bool(definition.is_stateful)
+
+
+class GradientStoppedScope(keras.StatelessScope):
+    """A stateless scope in which, as in TensorFlow, no gradient flows through the assignment of a variable."""
+
+    def add_update(self, update: Any) -> None:
+        """Remembers the value that a variable is assigned."""
+        # Keras's scope hands the very tensor back to whoever reads the variable next.
+        variable, value = update
+        super().add_update((variable, tf.stop_gradient(value)))
+
+
+def symbolic_outputs(model: keras.Model, sample: Any) -> Any:
+    """Returns what a model returns for a batch, as symbolic tensors, and builds it; nothing is computed."""
+    # A call on data would move the state of layers that keep one, which training has not begun with yet.
+    return model(keras.tree.map_structure(lambda v: keras.KerasTensor(v.shape, v.dtype.name), sample))
+
+
 def standardize_inputs(graph: Any, inputs: Any) -> Any:
     """Returns inputs in the structure, rank and dtype that a functional model's nodes expect."""
     # A functional model does this at the start of `call`, which we replace.
@@ -130,7 +196,8 @@ def input_structure(model: keras.Model) -> Any:
     """Returns a model's symbolic inputs in the structure in which it takes them."""
     # `model.inputs` is a flat list, which loses the keys of dict inputs.
     structure = getattr(model, "_inputs_struct", None)
-    return model.inputs if structure is None else structure  # A lone symbolic tensor has no truth value.
+    # A lone symbolic tensor has no truth value; a model that is no graph has no inputs.
+    return getattr(model, "inputs", None) if structure is None else structure
 
 
 def output_structure(model: keras.Model) -> Any:
@@ -138,6 +205,12 @@ def output_structure(model: keras.Model) -> Any:
     # `model.outputs` is a flat list, which loses the keys of dict outputs.
     structure = getattr(graph_of(model), "_outputs_struct", None)
     return model.output if structure is None else structure
+
+
+def maker(tensor: keras.KerasTensor) -> Any:
+    """Returns the layer or operation that makes a symbolic tensor."""
+    # `tensor.name` is all that is public of it.
+    return tensor._keras_history.operation
 
 
 def mask_of(tensor: Any) -> Any:

@@ -11,6 +11,7 @@ Shapes: outputs `[members, batch, ...]`, losses `[members]`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ import tensorflow as tf
 
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import keras_private
+from tf_ensembles.ensemble.members import effects, own_losses
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import losses as regression
@@ -106,17 +108,6 @@ def as_loss(loss: Any) -> keras.losses.Loss:
     return found
 
 
-class OwnLoss(keras.losses.Loss):
-    """Stands for what members' own `compute_loss` says, where `compile` was given no loss: nothing is known of it."""
-
-    def __init__(self) -> None:
-        super().__init__(name="compute_loss")
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Raises: only members can be asked."""
-        raise ValueError(f"Expected to ask members for their loss. Received: targets {y_true.shape}, {y_pred.shape}")
-
-
 def of_members(
     models: Sequence[keras.Model], said: Structure, loss: Any, loss_weights: Any
 ) -> tuple[list[Any], list[float]]:
@@ -141,7 +132,7 @@ def of_members(
             "Expected members without a compute_loss of their own on several replicas, since nothing says how its "
             f"values are to be added up; use one replica or compile(loss=...). Received: {replicas} replicas"
         )
-    found, weights = ([OwnLoss()], [1.0]) if loss is None else as_losses(said, loss, loss_weights)
+    found, weights = ([own_losses.OwnLoss()], [1.0]) if loss is None else as_losses(said, loss, loss_weights)
     for model in models if loss is not None else ():
         keras_private.give_loss(model, found[0])
     return found, weights
@@ -315,39 +306,14 @@ def _fit_weights(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (rank - len(weights.shape))], axis=0))
 
 
-def own_losses(models: Sequence[keras.Model], x: Any, batch: Batch, outputs: tf.Tensor, training: bool) -> tf.Tensor:
-    """Returns what each member's own `compute_loss` says of its batch, `[members]`.
-
-    Args:
-        models: all members, which have just been called.
-        x: inputs `[batch, ...]`.
-        batch: targets and weights, which members get as `sample_weight`.
-        outputs: `[members, batch, outputs]`, priors included.
-        training: whether it is a step of training.
-    """
-    values = []
-    for m, model in enumerate(models):
-        y = batch.y[m] if batch.perturbed else batch.y
-        weights = None if batch.weights is None else batch.weights[m]
-        with tf.GradientTape() as tape:
-            tape.watch([] if weights is None else weights)
-            value = keras_private.compute_loss(model, x, y, outputs[m], weights, training)
-        if batch.bootstrapped and tape.gradient(value, weights) is None:
-            raise ValueError(
-                "Expected a compute_loss that weighs examples by sample_weight, since a bootstrap does. Received: that "
-                f"of {type(model).__name__}, which does not: weigh there, or use bootstrap=None or tfe.GaussianNoise"
-            )
-        if value is None or len(tf.convert_to_tensor(value).shape):
-            raise ValueError(f"Expected {type(model).__name__}.compute_loss to return one number. Received: {value}")
-        values.append(tf.cast(value, tf.float32))
-    return tf.stack(values)
-
-
 def _by_member(
     loss: keras.losses.Loss, batch: Batch, outputs: tf.Tensor, one_by_one: bool, mask: tf.Tensor | None
 ) -> tf.Tensor:
     """Calls the loss with each member's batch."""
     members = outputs.shape[0]
+    if not _is_known(loss):
+        with contextlib.suppress(effects.NotTraceableError):  # The call below will raise what is wrong with it.
+            effects.check_stateless(loss, batch.y[0] if batch.perturbed else batch.y, outputs[0])
     # Keras divides by the number of replicas; we do that later.
     replicas = 1.0 if loss.reduction == "sum" else float(tf.distribute.get_strategy().num_replicas_in_sync)
 
@@ -368,6 +334,25 @@ def _by_member(
     if one_by_one or members <= _UNROLLED:
         return tf.stack([of_member({name: part[m] for name, part in parts.items()}) for m in range(members)])
     return tf.map_fn(of_member, parts, fn_output_signature=tf.float32)
+
+
+def check_stateless(loss: keras.losses.Loss | None, shape: Sequence[int | None] | None) -> None:
+    """Raises if a loss is seen to write to variables; the first batch tells where it takes no targets like outputs.
+
+    Args:
+        loss: of one output.
+        shape: of that output, without the batch; None if not known yet.
+    """
+    if loss is None or shape is None or _is_known(loss):
+        return
+    outputs = tf.TensorSpec([2, *shape])
+    for y in (outputs, tf.TensorSpec([2, *shape[:-1]], tf.int32)):
+        with contextlib.suppress(effects.NotTraceableError):
+            return effects.check_stateless(loss, y, outputs)
+
+
+def _is_known(loss: keras.losses.Loss) -> bool:
+    return _settings(loss)[0] is not None or regression.is_known(loss)
 
 
 def _weights_for(loss: Any, y: tf.Tensor, result: tf.Tensor, weights: tf.Tensor, bootstrapped: bool) -> tf.Tensor:

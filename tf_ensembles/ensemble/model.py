@@ -23,7 +23,7 @@ import tensorflow as tf
 from tf_ensembles import prior as priors_lib
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
-from tf_ensembles.ensemble import arguments, data, keras_private, losses, replicas
+from tf_ensembles.ensemble import arguments, batches, data, keras_private, losses, replicas, updates
 from tf_ensembles.ensemble import callbacks as callbacks_lib
 from tf_ensembles.ensemble import outputs as outputs_lib
 from tf_ensembles.ensemble import trunk as trunk_lib
@@ -51,7 +51,8 @@ class Ensemble(Trunked, Collected, Steps, Served):
         num_members: M.
         prior: a frozen random function added to each member's output; None for ensemble-n. Of several outputs, a
             dict of them by name, or one that returns the structure of outputs.
-        bootstrap: the distribution of each example's weight in each member's loss; None for equal weights.
+        bootstrap: the distribution of each example's weight in each member's loss; None for equal weights. As with
+            Keras's `sample_weight`, examples of weight zero still count in batch statistics.
         l2: weight decay per member, in the mean form: the paper's `lambda / T`.
         seed: decides initial weights, priors and bootstrap weights.
         outputs: what a member returns: `"logits"`, `"binary_logits"`, `"multilabel_logits"`, `"probabilities"`,
@@ -189,6 +190,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns member outputs `[batch, members, ...]`, in the structure in which a member returns them."""
+        data.refuse_ragged(inputs)
         parts = data.split(inputs)
         self._build_from(parts.x)
         return self._packed(self._forward(self._seen(parts, training), training)[0])
@@ -252,6 +254,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
             scales = [None if shape is None else scale for scale, shape in zip(scales, shapes, strict=True)]
         for output, scale, own in zip(self.outputs_said(), scales, weighted_of, strict=True):
             outputs_lib.check_compiled(output, scale, own)
+            losses.check_stateless(output.loss, output.shape)
         stack.check_prior(said, [output.head for output in self.outputs_said()], self.priors, self._built_on)
         splits = [outputs_lib.split_metrics(*pair) for pair in zip(self.outputs_said(), metrics_of, strict=True)]
         if self.compiled:
@@ -262,16 +265,19 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self._metric_places = Hidden([[i for i, p in enumerate(part) for _ in p] for part in (members, logits)])
         self._auto_jit = jit_compile == "auto"
         kwargs.update(jit_compile=jit_compile, loss_weights=loss_weights)
-        kwargs["weighted_metrics"] = weighted_metrics if said.is_one else _by_name(said, weighted_of)
-        given = others[0] or None if said.is_one else _by_name(said, others)
+        kwargs["weighted_metrics"] = weighted_metrics if said.is_one else outputs_lib.metrics_by_name(said, weighted_of)
+        given = others[0] or None if said.is_one else outputs_lib.metrics_by_name(said, others)
         super().compile(optimizer=optimizer, loss=loss, metrics=given, **kwargs)
         self._all_metrics = Hidden(said.pack(listed))
         self._member_mean = MemberMean(self.num_members)
         named = [output.name for output in self.outputs_said() if output.loss is not None]
         self._output_means = [keras.metrics.Mean(name=f"{name}_loss") for name in named] if len(named) > 1 else []
         self._update = None
+        updates.check_independent(self.optimizer)
         if self.members is not None:
+            self.members.flags()
             self.members.forget_traces()
+            outputs_lib.check_activations(self.members.template, self.outputs_said(), scales)
 
     def _resolve_auto_jit_compile(self) -> bool:
         """XLA pays for vectorized members on every device; Keras, whose hook this is, leaves it off on CPUs."""
@@ -308,18 +314,19 @@ class Ensemble(Trunked, Collected, Steps, Served):
             val_x, val_y = self._prepare(validation_data[0], validation_data[1], training=False)
             validation_data = (val_x, val_y, *validation_data[2:])
         self._make_update()
-        monitor = callbacks_lib.MemberMonitor()
+        monitor = callbacks_lib.MemberMonitor(self.steps_per_execution != 1)
         if not self._structure.is_one and sample_weight is not None:
             sample_weight = data.as_targets(sample_weight, True)
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        if y is not None and not kwargs.get("steps_per_epoch"):
-            length = data.num_trained_on(data.length_of(y), 0.0 if validation_data else validation_split)
+        if y is not None and data.is_arrays(x) and not kwargs.get("steps_per_epoch"):
+            length = batches.num_trained_on(data.length_of(y), 0.0 if validation_data else validation_split)
             devices = self.distribute_strategy.num_replicas_in_sync
             trained = [*self._built_members().templates, *([self.trunk] if self.trains_trunk else [])]
             replicas.check_batches(trained, length, batch_size or 32, devices)
-            given = data.fit_on_arrays(**given, seed=self.seed, first_step=monitor.first_step)
-        callbacks = callbacks_lib.with_monitor(callbacks, monitor, self.metric_names())
+            given.update(seed=self.seed, first_step=monitor.first_step, steps_per_execution=self.steps_per_execution)
+            given = batches.fit_on_arrays(**given)
+        callbacks = callbacks_lib.with_ours(callbacks, monitor, self.metric_names())
         given.update(epochs=epochs, verbose=verbose, callbacks=callbacks, class_weight=class_weight, **kwargs)
         self._forget_noise()
         history = super().fit(**given)
@@ -328,6 +335,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
 
     def _prepare(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         """Checks data; numbers arrays and adds what their priors say, computed once."""
+        data.refuse_ragged(x)
         parts = data.split(x)
         if not data.is_arrays(parts.x):
             if self.members is None:
@@ -365,6 +373,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
 
         Several outputs come in the structure in which a member returns them.
         """
+        data.refuse_ragged(x)
         self._build_from(x)
         said = structure.leaves(super().predict(data.strings_as_tensors(x), *args, **kwargs))
         pairs = zip(said, self.outputs_said(), strict=True)
@@ -408,9 +417,3 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.members is not None:
             self._make_update()
-
-
-def _by_name(said: structure.Structure, metrics: Any) -> dict[str, Any] | None:
-    """Returns the metrics of each output as Keras takes them by name; None where there are none."""
-    pairs = [(name, own) for name, own in zip(said.names, metrics, strict=True) if own]
-    return {name: list(own) if isinstance(own, list | tuple) else [own] for name, own in pairs} or None

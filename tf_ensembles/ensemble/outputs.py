@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private, losses
-from tf_ensembles.ensemble.members import structure
+from tf_ensembles.ensemble.members import layer_rules, structure
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
@@ -28,6 +29,8 @@ from tf_ensembles.regression import losses as regression
 from tf_ensembles.regression.heads import Head
 
 _ASK = "Give tfe.Ensemble(..., outputs=...) one of " + ", ".join(repr(kind.value) for kind in Kind)
+
+_LOGITS = (Kind.LOGITS, Kind.BINARY_LOGITS, Kind.MULTILABEL_LOGITS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +200,25 @@ def check_compiled(output: Output, prior: Any, weighted_metrics: Any) -> None:
         )
 
 
+def check_activations(member: keras.Model, listed: Sequence[Output], scales: Sequence[Any]) -> None:
+    """Warns if outputs are taken for logits though the layer that makes them ends in a softmax or a sigmoid."""
+    if not layer_rules.has_graph(member):
+        return
+    made = structure.leaves(keras_private.output_structure(member))
+    for output, tensor, scale in zip(listed, made, scales, strict=True):
+        layer = keras_private.maker(tensor)
+        activation = getattr(
+            layer, "activation", keras.activations.softmax if type(layer) is keras.layers.Softmax else None
+        )
+        if output.kind in _LOGITS and activation in (keras.activations.softmax, keras.activations.sigmoid):
+            prior = "" if scale is None else " and a prior that is added to logits"
+            warnings.warn(
+                f"Members end in {layer.name} with a {activation.__name__} activation, but are trained with "
+                f"from_logits=True{prior}: remove the activation.",
+                stacklevel=3,
+            )
+
+
 def check_members(model: Any, x: Any) -> None:
     """Checks what members say of the first examples, if they are taken to end in a softmax or in sigmoids."""
     listed = model.outputs_said()
@@ -229,6 +251,12 @@ def by_output(said: Structure, metrics: Any, what: str) -> list[Any]:
     if metrics is None:
         return [None] * len(said)
     return said.split(metrics, f"{what} (a list of them, or None)", missing=True)
+
+
+def metrics_by_name(said: Structure, metrics: Any) -> dict[str, Any] | None:
+    """Returns the metrics of each output as Keras takes them by name; None where there are none."""
+    pairs = [(name, own) for name, own in zip(said.names, metrics, strict=True) if own]
+    return {name: list(own) if isinstance(own, list | tuple) else [own] for name, own in pairs} or None
 
 
 def split_metrics(output: Output, metrics: Any) -> tuple[list[Any], list[MemberMetric], list[Any], list[Any]]:
@@ -270,8 +298,7 @@ def update_metrics(
     if kind is None:
         return keras_private.with_mask(tf.identity(outputs[:, 0]), mask)
     if ours:
-        # As many as ever, so that what a metric remembers keeps its shape.
-        members = tf.gather(outputs, np.resize(healthy, outputs.shape[1]), axis=1)
+        members = of_members(outputs, healthy)
         labels = tf.convert_to_tensor(y)
         if not kind.is_regression:
             labels = kinds.labels_tensor(labels, kind, outputs.shape[-1], len(outputs.shape) - 3)

@@ -16,7 +16,7 @@ from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.arguments import Settings
 from tf_ensembles.ensemble.callbacks import Marks, frozen_members_kept
-from tf_ensembles.ensemble.members import structure
+from tf_ensembles.ensemble.members import own_losses, structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.updates import SHARED, MemberwiseUpdate
@@ -106,8 +106,27 @@ class Steps(Settings):
         for mark in marks:
             mark.add(indices)
         if self.compiled:  # The marks are part of the compiled steps.
+            for metric in self._member_metrics:
+                metric.forget_members()  # They see fewer from now on.
             self.make_train_function(force=True)
             self.make_test_function(force=True)
+
+    def set_layer_trainable(self, name: str, trainable: bool) -> None:
+        """Freezes or unfreezes a layer of all members, as `layer.trainable` does in Keras; call `compile()` afterwards.
+
+        Args:
+            name: the layer's name in the first member, a model within it included.
+            trainable: whether to train it, and all layers within it.
+        """
+        layers = [keras_private.all_layers(model) for model in self._built_members().templates]
+        places = [place for place, layer in enumerate(layers[0]) if layer.name == name]
+        if not places:
+            names = ", ".join(layer.name for layer in layers[0] if layer.variables)
+            raise ValueError(f"Expected the name of a member's layer, one of {names}. Received: {name!r}")
+        if any(len(each) != len(layers[0]) for each in layers):
+            raise ValueError("Expected members with the same layers. Received: members of different depths")
+        for each in layers:
+            each[places[0]].trainable = trainable
 
     # One step.
 
@@ -193,7 +212,7 @@ class Steps(Settings):
         batches = losses.make_batches(targets, weights, bootstrap, self.seed, parts.ids, self.num_members, sizes)
         if members.has_own_losses:
             x = parts.x if parts.features is None else parts.features
-            return losses.own_losses(members.templates, x, batches[0], said[0], training), []
+            return own_losses.compute(members.templates, x, batches[0], said[0], training), []
         found, total = [], None
         for output, batch, result in zip(listed, batches, said, strict=True):
             if output.loss is None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.ensemble import replicas
@@ -90,6 +92,48 @@ def _inner(optimizer: Any) -> Any:
     return optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
 
 
+def check_independent(optimizer: Any) -> None:
+    """Raises if an optimizer that is not Keras's own updates a variable otherwise when there are others beside it.
+
+    It is tried on two members of two variables, and on the first of them alone, with the same gradients.
+    """
+    inner = _inner(optimizer)
+    if type(inner).__module__.startswith("keras."):
+        return
+    together, again, alone = (_trial(inner, num_members) for num_members in (2, 2, 1))
+    if not _close(together, again):  # It draws, so that nothing can be compared.
+        return
+    if not _close(together, alone):
+        raise ValueError(
+            "Expected an optimizer that updates each variable by its own gradient, since members are updated together. "
+            f"Received: {type(inner).__name__}, whose updates of one member depend on the gradients of others"
+        )
+
+
+def _trial(optimizer: Any, num_members: int) -> list[Any]:
+    """Returns the first member's variables after some steps of a copy of an optimizer, with gradients always alike."""
+    config = optimizer.get_config()
+    config.update(learning_rate=0.1, clipnorm=None, global_clipnorm=None, gradient_accumulation_steps=None)
+    accepted = inspect.signature(type(optimizer)).parameters.values()
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in accepted):
+        config = {parameter.name: config[parameter.name] for parameter in accepted if parameter.name in config}
+    copy = type(optimizer).from_config(config)
+    shapes = [(3, 2), (2,)]
+    variables = [keras.Variable(np.zeros(shape, "float32")) for _ in range(num_members) for shape in shapes]
+    copy.build(variables)
+    for step in range(4):
+        sizes = [10.0**member for member in range(num_members) for _ in shapes]  # Members' gradients differ in size.
+        draws = [np.random.default_rng([step, place]).normal(size=v.shape) for place, v in enumerate(variables)]
+        copy.apply([tf.constant(size * draw, "float32") for size, draw in zip(sizes, draws, strict=True)], variables)
+    return [np.asarray(variable) for variable in variables[: len(shapes)]]
+
+
+def _close(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether arrays agree to four digits."""
+    pairs = zip(one, other, strict=True)
+    return all(np.allclose(a, b, rtol=0.0, atol=1e-4 * float(np.abs(a).max(initial=0.0))) for a, b in pairs)
+
+
 class MemberwiseUpdate:
     """Applies gradients with a Keras optimizer, member by member in effect.
 
@@ -149,8 +193,8 @@ class MemberwiseUpdate:
         for variable in trainable:
             if id(variable) not in known:
                 raise ValueError(
-                    f"Expected compile() once more after layers were made trainable. Received: {variable.path}, which "
-                    "the optimizer does not know"
+                    f"Call compile() again after making layers trainable. Received: {variable.path}, which the "
+                    "optimizer does not know"
                 )
 
     def gradients(

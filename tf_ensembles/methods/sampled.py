@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import data, keras_private, losses, outputs, replicas
+from tf_ensembles.ensemble import batches, callbacks, data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.members import stack
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.structure import Structure
@@ -207,15 +207,14 @@ class Sampled(Served):
             validation_data = (*self._checked(*validation_data[:2]), *validation_data[2:])
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        if y is not None and not kwargs.get("steps_per_epoch"):
-            length = data.num_trained_on(len(y), 0.0 if validation_data else validation_split)
+        if y is not None and data.is_arrays(x) and not kwargs.get("steps_per_epoch"):
+            length = batches.num_trained_on(len(y), 0.0 if validation_data else validation_split)
             replicas.check_batches([self], length, batch_size or 32, self.distribute_strategy.num_replicas_in_sync)
-            if not self.optimizer.built:
-                with self.distribute_strategy.scope():
-                    self.optimizer.build(self.trainable_variables)
-            first_step = tf.Variable(tf.cast(keras_private.steps_taken(self.optimizer), tf.int64), trainable=False)
+            counter = callbacks.StepCounter(self.steps_per_execution != 1)
+            kwargs["callbacks"] = callbacks.with_ours(kwargs.get("callbacks"), counter, {})
             given["x"] = self._with_known(x, len(y))
-            given = data.fit_on_arrays(**given, seed=self.seed, first_step=first_step)
+            given.update(first_step=counter.first_step, steps_per_execution=self.steps_per_execution)
+            given = batches.fit_on_arrays(**given, seed=self.seed)
         self._forget_noise()
         history = super().fit(**given, **kwargs)
         self._estimate_noise_of_fit(given)

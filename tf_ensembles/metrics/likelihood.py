@@ -41,7 +41,11 @@ def check_logits(logits: ArrayLike) -> NDArray[Any]:
         raise ValueError(f"Expected logits of a real dtype. Received: {array.dtype}")
     num_bad = array.size - int(np.count_nonzero(np.isfinite(array)))
     if num_bad:
-        raise ValueError(f"Expected finite logits. Received: {num_bad} NaN or infinite of {array.size} values")
+        members = np.flatnonzero(~np.isfinite(array).all(axis=(0, *range(2, array.ndim))))
+        raise ValueError(
+            f"Expected finite logits. Received: {num_bad} NaN or infinite of {array.size} values, in members "
+            f"{members.tolist()}; leave members that diverged out: logits[:, ~model.diverged]"
+        )
     return array
 
 

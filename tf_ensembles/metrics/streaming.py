@@ -112,6 +112,10 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
             raise ValueError(f"Expected integer labels of shape {shapes}. Received: {labels.shape}")
         self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), self._weights(sample_weight), counted)
 
+    def forget_members(self) -> None:
+        """Makes the metric ready for another number of members, without anything seen."""
+        self.reset_state()
+
     def _weights(self, sample_weight: Any) -> tf.Tensor | None:
         if sample_weight is None:
             return None
@@ -294,6 +298,11 @@ class _GroupMean(MemberMetric):
         self._num_seen = self.add_variable((), "zeros", dtype="int64", name="num_seen")
         # [group_size, members]; made at the first update, when the number of members is known.
         self._carry: Any = None
+
+    def forget_members(self) -> None:
+        """Makes the metric ready for another number of members, without anything seen."""
+        super().forget_members()
+        self._carry = None
 
     @abc.abstractmethod
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:

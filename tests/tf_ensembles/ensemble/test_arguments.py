@@ -70,7 +70,7 @@ def test_trainable_flags_take_effect_or_ask_for_compile():
     ensemble.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
     _fit(ensemble)
     first.trainable = True
-    with pytest.raises(ValueError, match=r"Expected compile\(\) once more after layers were made trainable"):
+    with pytest.raises(ValueError, match=r"Call compile\(\) again after making layers trainable"):
         _fit(ensemble)
     ensemble.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
     _fit(ensemble)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import layers
 
 import tf_ensembles as tfe
-from tf_ensembles.ensemble import data
+from tf_ensembles.ensemble import batches as batches_lib
 from tf_ensembles.ensemble.members import stack
 
 RNG = np.random.default_rng(0)
@@ -21,8 +21,9 @@ def test_large_arrays_are_read_where_they_are_and_give_the_same_batches(monkeypa
     arrays = ({"images": X, "more": [np.arange(11), RNG.random(11) < 0.5]}, RNG.normal(size=(11, 1)))
     runs = []
     for large in (2**30, 0):
-        monkeypatch.setattr(data, "_LARGE_BYTES", large)
-        batches = data.endless_batches(arrays, 11, 4, seed=3, first_step=tf.Variable(5, dtype=tf.int64), shuffle=True)
+        monkeypatch.setattr(batches_lib, "_LARGE_BYTES", large)
+        first_step = tf.Variable(5, dtype=tf.int64)
+        batches = batches_lib.shuffled_batches(arrays, 11, 4, seed=3, first_step=first_step, shuffle=True)
         runs.append((batches.element_spec, list(batches.take(7).as_numpy_iterator())))
     (spec, copied), (other, read) = runs
     assert spec == other

@@ -48,6 +48,8 @@ class Members(keras.layers.Layer):
     @trainable.setter
     def trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value and not self._is_prior)
+        for model in self.templates:  # As Keras does with all layers within.
+            model.trainable = self.trainable
 
     @property
     def templates(self) -> list[keras.Model]:

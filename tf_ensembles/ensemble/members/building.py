@@ -21,7 +21,7 @@ import numpy as np
 
 from tf_ensembles import draws, priors
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import probe, structure
+from tf_ensembles.ensemble.members import layer_state, probe, structure
 from tf_ensembles.ensemble.members.stack import MemberStack, SeparateMembers
 from tf_ensembles.prior import JoinedPrior, PriorFunction
 
@@ -111,7 +111,7 @@ class Draft:
         for member, model in enumerate(self.models):
             if not model.built:
                 with self._drawing(member):
-                    model(sample)
+                    structure.call_on(model, sample)
 
     def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any, name: str | None = None) -> None:
         """Does nothing: these models need no data."""
@@ -187,7 +187,7 @@ class Draft:
             groups = [group for group in finer.values() if len(group) > 1]
         for group in groups:
             for other in group[1:]:
-                if probe.difference(models[group[0]], models[other]) is None:
+                if layer_state.difference(models[group[0]], models[other]) is None:
                     return group[0], other
         return None
 
@@ -364,10 +364,15 @@ def assemble(
     said = [structure.of(model, sample, "a prior" if prior else "members") for model in looked_at]
     if any(one.form is dict and one.names != said[0].names for one in said):
         raise ValueError(f"Expected outputs of the same names. Received: {sorted({one.names for one in said})}")
+    if kinds := {kind for kind in ("sparse", "ragged") if probe.takes(draft.models[0], kind)}:
+        raise ValueError(f"Expected models with dense inputs. Received: keras.Input({kinds.pop()}=True)")
     draft.draw_apart(frozen=prior)
     reason = None if prior else probe.own_loss(draft.models)
     if checked is True:
-        reason = reason or probe.why_separate(draft.models, sample)
+        with seeded(0, 0):  # A call that is traced may draw.
+            if prior:
+                probe.check_fixed(draft.models[0], sample)
+            reason = reason or probe.why_separate(draft.models, sample)
     else:
         reason = checked or reason or probe.other_shapes(draft.models)
     if reason is None:

@@ -138,7 +138,7 @@ class Call:
         args, kwargs = tf.nest.pack_sequence_as(self.arguments, found)
         variables = self.variables
         mapping = list(zip(variables, values, strict=True))
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+        with keras_private.GradientStoppedScope(state_mapping=mapping, collect_losses=True) as scope:
             outputs = self.operation(*args, **kwargs)
             losses = [tf.cast(loss, tf.float32) for loss in getattr(self.operation, "losses", [])]
         new = [scope.get_current_value(variable) for variable in variables]

@@ -1,17 +1,16 @@
-"""The stack says what each member said alone: looked at before members are stacked.
+"""Checks, before members are stacked, that the stack computes what each member computes alone.
 
-Two looks, for two ways in which members can differ from the first one, whose graph the stack runs:
-  the state of their layers that is not in variables (activations, rates, arrays, the wiring) is compared for all;
-  outputs on a small batch, alone and stacked, are compared for a few, in inference and, where nothing is drawn, in
-  training.
+Three checks, for three ways in which a stack, which runs the first member's graph, can differ:
+  the state of layers that is not in variables (activations, rates, arrays, the wiring) is compared for all members;
+  the call of the first one is traced, unless all of it is Keras's own: what it draws, reads and writes must be in the
+  model's variables, of which each member has its own;
+  outputs on a small batch, alone and stacked, are compared for a few members, in inference and, where nothing is drawn,
+  in training.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import types
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,147 +19,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import layer_rules, structure
+from tf_ensembles.ensemble.members import effects, layer_rules, layer_state, structure
 from tf_ensembles.ensemble.members.mapping import Stacked
 from tf_ensembles.ensemble.members.runner import Runner
 
 _ROWS = 3  # of the probe batch: more than one, so that batch statistics are not trivial
-_DEEPEST = 6  # levels of containers and objects within a layer
 _DIGITS = {"float16": 10, "bfloat16": 7, "float64": 52}  # binary, of the types that layers compute in; 23 for others
 _SIZE = 8  # of a dimension that the model leaves open
-# What may differ: names, seeds and initial weights, which the ensemble draws itself.
-_IGNORED = frozenset({"name", "path", "seed", "batch_shape", "input_spec"})
-_MARK = "_"  # of attributes that a class keeps to itself
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_TAKEN_CARE_OF = (
-    keras.Variable, keras.layers.Layer, keras.initializers.Initializer, keras.random.SeedGenerator, types.ModuleType,
-    keras.metrics.Metric, keras.optimizers.Optimizer,
-)  # fmt: skip
-
-
-# What layers keep beside variables.
-
-
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """A value that a layer keeps, where it is, and how to put another in its place."""
-
-    where: str
-    value: Any
-    put: Callable[[Any], None]
-
-
-def state(model: keras.Model) -> list[Item]:
-    """Returns what a model's layers keep and that is no variable, in an order that two equal models share."""
-    found: list[Item] = []
-    seen: dict[int, Any] = {}  # kept alive, so that no two have one `id`
-    layers = keras_private.all_layers(model)
-    others: list[Any] = []
-    for layer in layers:
-        what = f"layer {layer.name}"
-        found.append(Item(what, (type(layer), layer.trainable, layer.dtype_policy.name), _fixed))
-        if hasattr(layer, "get_vocabulary"):  # It is in a table, of which no more than a handle can be seen.
-            found.append(Item(f"{what}: vocabulary", tuple(layer.get_vocabulary()), _fixed))
-        found.extend(_walk(f"{what}: activity_regularizer", layer.activity_regularizer, _fixed, seen, 0))
-        if isinstance(layer, keras.Model) and layer_rules.has_graph(layer):
-            for operation, calls in keras_private.wiring(layer):
-                found.extend(_walk(f"the input of layer {operation.name}", calls, _fixed, seen, 0))
-                if not isinstance(operation, keras.layers.Layer):
-                    found.append(Item(f"operation {operation.name}", type(operation), _fixed))
-                    others.append(operation)
-    for part in (*layers, *others):
-        found.extend(_attributes(f"layer {part.name}", part, seen, 0, keras_private.bookkeeping()))
-    return found
-
-
-def _fixed(_: Any) -> None:
-    """For what cannot be replaced."""
-
-
-def _attributes(what: str, owner: Any, seen: dict[int, Any], depth: int, skipped: frozenset[str]) -> Iterator[Item]:
-    for name in sorted(vars(owner)):
-        if name not in skipped and name.lstrip(_MARK) not in _IGNORED and not name.endswith(("initializer", "name")):
-            put = functools.partial(_set_attribute, owner, name)
-            yield from _walk(f"{what}: {name.lstrip(_MARK)}", vars(owner)[name], put, seen, depth)
-
-
-def _set_attribute(owner: Any, name: str, value: Any) -> None:
-    vars(owner)[name] = value
-
-
-def _set_item(owner: Any, key: Any, value: Any) -> None:
-    owner[key] = value
-
-
-def _set_cell(cell: Any, value: Any) -> None:
-    cell.cell_contents = value
-
-
-def _walk(what: str, value: Any, put: Callable[[Any], None], seen: dict[int, Any], depth: int) -> Iterator[Item]:
-    if isinstance(value, tf.Tensor) and value.dtype in (tf.resource, tf.variant):
-        return  # A handle.
-    if isinstance(value, (*_PLAIN, np.ndarray, tf.Tensor, type)):
-        yield Item(what, value, put)
-    elif isinstance(value, tf.Variable):
-        yield Item(what, value, value.assign)
-    elif isinstance(value, keras.KerasTensor):
-        yield Item(what, (value.shape, value.dtype), _fixed)
-    elif depth > _DEEPEST or id(value) in seen or isinstance(value, _TAKEN_CARE_OF):
-        return
-    else:
-        seen[id(value)] = value
-        yield from _within(what, value, seen, depth + 1)
-
-
-def _within(what: str, value: Any, seen: dict[int, Any], depth: int) -> Iterator[Item]:
-    if isinstance(value, dict):
-        for key in value:
-            yield from _walk(what, value[key], functools.partial(_set_item, value, key), seen, depth)
-    elif isinstance(value, list | tuple):
-        yield Item(what, len(value), _fixed)
-        for place, part in enumerate(value):
-            put: Callable[[Any], None] = functools.partial(_set_item, value, place)
-            yield from _walk(what, part, put if isinstance(value, list) else _fixed, seen, depth)
-    elif isinstance(value, set | frozenset):
-        yield Item(what, sorted(map(repr, value)), _fixed)
-    elif isinstance(value, functools.partial):
-        yield from _within(what, [value.func, value.args, value.keywords], seen, depth)
-    elif isinstance(value, types.MethodType):
-        yield from _walk(what, value.__func__, _fixed, seen, depth)
-    elif isinstance(value, types.FunctionType):
-        yield Item(what, value.__code__, _fixed)
-        yield from _walk(what, [value.__defaults__, value.__kwdefaults__], _fixed, seen, depth)
-        for cell in value.__closure__ or ():
-            yield from _walk(what, cell.cell_contents, functools.partial(_set_cell, cell), seen, depth)
-    elif hasattr(value, "__dict__"):
-        yield Item(what, type(value), _fixed)
-        yield from _attributes(what, value, seen, depth, frozenset())
-
-
-def constants(model: keras.Model) -> list[Item]:
-    """Returns the arrays that a model's layers keep beside their variables."""
-    return [item for item in state(model) if isinstance(item.value, np.ndarray | tf.Tensor | tf.Variable)]
-
-
-def difference(first: keras.Model, second: keras.Model) -> str | None:
-    """Returns where the layers of two models differ in what is no variable, or None."""
-    return _first_difference(state(first), state(second))
-
-
-def _first_difference(ours: list[Item], theirs: list[Item]) -> str | None:
-    for one, other in zip(ours, theirs, strict=False):
-        if not _same(one.value, other.value):
-            return one.where
-    return None if len(ours) == len(theirs) else (ours or theirs)[-1].where
-
-
-def _same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray | tf.Tensor | tf.Variable | np.generic | float):
-        one, other = np.asarray(one), np.asarray(other)
-        return np.array_equal(one, other, equal_nan=np.issubdtype(one.dtype, np.inexact))
-    return bool(one == other)
 
 
 def own_loss(models: Sequence[keras.Model]) -> str | None:
@@ -169,6 +34,11 @@ def own_loss(models: Sequence[keras.Model]) -> str | None:
         if keras_private.overrides(model, "compute_loss"):
             return f"{type(model).__name__} has a compute_loss of its own"
     return None
+
+
+def takes(model: keras.Model, kind: str) -> bool:
+    """Whether an input of a model is declared as sparse, or as ragged."""
+    return any(getattr(tensor, kind, False) for tensor in keras.tree.flatten(keras_private.input_structure(model)))
 
 
 def other_shapes(models: Sequence[keras.Model]) -> str | None:
@@ -196,20 +66,66 @@ def why_separate(models: Sequence[keras.Model], sample: Any) -> str | None:
         models: built models, one per member.
         sample: a batch of one example, or None for models that know their inputs.
     """
-    if len(models) == 1 and not models[0].variables:
-        return None
     reason = other_shapes(models)
     if reason is not None:
         return reason
-    first = state(models[0])
+    first = layer_state.collect(models[0])
     for member, model in enumerate(models[1:], start=1):
-        where = _first_difference(first, state(model))
+        where = layer_state.first_difference(first, layer_state.collect(model))
         if where is not None:
             return f"{where} differs between members 0 and {member}"
+    shared = shared_effects(models[0], first, sample)
+    if shared is not None:
+        return shared
     # The last is one that the template is not; the loop over members is the template's own call for each.
     looped = not layer_rules.runs_by_layer(models[0])
     members = [len(models) - 1] if looped else sorted({0, len(models) // 2, len(models) - 1})
     return _outputs_differ([models[member] for member in members], models[0], sample)
+
+
+def shared_effects(model: keras.Model, items: Sequence[layer_state.Item], sample: Any) -> str | None:
+    """Returns what members would share if one call stood for all of them, or None. Nothing of the call is executed.
+
+    Args:
+        model: the first member.
+        items: its `layer_state`.
+        sample: as of `why_separate`.
+    """
+    if _is_keras_only(model, items):
+        return None
+    traced = trace(model, sample, (True, False))
+    return traced if isinstance(traced, str) else traced.describe()
+
+
+def check_fixed(prior: keras.Model, sample: Any) -> None:
+    """Raises if a prior is not the same function at every call."""
+    if _is_keras_only(prior, layer_state.collect(prior)):
+        return
+    traced = trace(prior, sample, (False,))
+    if not isinstance(traced, str) and (traced.operations or (traced.unlisted and traced.assigns)):
+        raise ValueError(f"Expected priors that are the same function at every call. Received: {traced.describe()}")
+
+
+def trace(model: keras.Model, sample: Any, modes: Sequence[bool]) -> effects.Effects | str:
+    """Returns the effects of a model's call, in training if `modes` has True, or why it cannot be traced."""
+    error: Exception | None = None
+    for inputs in _batches(model, sample):
+        try:
+            return effects.trace(
+                lambda x: [model(x, training=training) for training in modes], inputs, listed=model.variables
+            )
+        except Exception as caught:  # A batch of ours need not be one that the model takes.
+            error = caught
+    return f"the call of {model.name} cannot be traced ({str(error).splitlines()[0][:120]})"
+
+
+def _is_keras_only(model: keras.Model, items: Sequence[layer_state.Item]) -> bool:
+    """Whether all that a call runs is Keras's own, and so is known to keep its state in the model's variables."""
+    values = [part for item in items for part in (item.value if isinstance(item.value, tuple) else (item.value,))]
+    types_ = [value for value in values if isinstance(value, type)]
+    sources = [value.co_filename for value in values if isinstance(value, types.CodeType)]
+    stateful = any(getattr(layer, "stateful", False) for layer in keras_private.all_layers(model))
+    return not stateful and effects.is_known(types_, sources)
 
 
 def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample: Any) -> str | None:
@@ -221,8 +137,7 @@ def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample
         except Exception:  # A batch of ours need not be one that the model takes.
             continue
     if alone is None:
-        warnings.warn("Members could not be compared with their stack: they take no batch of ours.", stacklevel=2)
-        return None
+        return "members cannot be compared with their stack, since they fail on batches of random numbers and of zeros"
     random = layer_rules.draws_together(template) and bool(layer_rules.shared_generators(template))
     for training in (False, True) if not random else (False,):
         if training:
@@ -365,7 +280,8 @@ def _batches(model: keras.Model, sample: Any) -> Iterator[Any]:
         rng = np.random.default_rng(0)
 
         def make(spec: Any, draw: str = draw, rng: Any = rng) -> Any:
-            shape = [_ROWS, *(_SIZE if size is None else size for size in spec.shape[1:])]
+            rows = (spec.shape[0] if sample is None else None) or _ROWS  # Some models take batches of one size only.
+            shape = [rows, *(_SIZE if size is None else size for size in spec.shape[1:])]
             dtype = tf.as_dtype(spec.dtype)
             if dtype == tf.string:
                 return tf.fill(shape, "a")

@@ -74,8 +74,8 @@ class Runner:
         if rule is not None:
             self._add_weight_penalties(operation)
             x = args[0].tensor if isinstance(args[0], Stacked) else args[0]
-            if tf.as_dtype(x.dtype).is_floating:
-                x = tf.cast(x, operation.compute_dtype)
+            if not isinstance(operation, keras.layers.Embedding):
+                x = tf.cast(x, operation.compute_dtype)  # Keras promotes integers and booleans, too.
             return rule(self, operation, x, isinstance(args[0], Stacked))
         if layer_rules.is_folded(operation) and (self._draws_together or not layer_rules.is_random(operation)):
             return self._fold(operation, args, kwargs)

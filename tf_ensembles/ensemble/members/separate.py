@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles.ensemble.members import probe, structure
+from tf_ensembles.ensemble.members import layer_state, probe, structure
 from tf_ensembles.ensemble.members.base import Members
 
 
@@ -73,13 +73,13 @@ class SeparateMembers(Members):
     def save_own_variables(self, store: Any) -> None:
         """Writes the arrays, beside which each model writes its variables."""
         for member, model in enumerate(self.models):
-            for place, constant in enumerate(probe.constants(model)):
+            for place, constant in enumerate(layer_state.constants(model)):
                 store[f"{member}_{place}"] = np.asarray(constant.value)
 
     def load_own_variables(self, store: Any) -> None:
         """Puts the arrays back into the layers."""
         for member, model in enumerate(self.models):
-            found = probe.constants(model)
+            found = layer_state.constants(model)
             kept = [name for name in store.keys() if name.startswith(f"{member}_")]  # noqa: SIM118
             if len(kept) != len(found):
                 raise ValueError(

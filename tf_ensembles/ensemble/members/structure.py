@@ -76,6 +76,15 @@ def like(structure: Any, parts: Sequence[Any]) -> Any:
     return type(structure)(parts) if isinstance(structure, list | tuple) else parts[0]
 
 
+def call_on(model: keras.Model, sample: Any) -> Any:
+    """Returns what a model returns for a batch, symbolic where nothing has to be computed for it; builds the model."""
+    try:
+        returned = keras_private.symbolic_outputs(model, sample)
+    except Exception:  # Shapes may depend on values, and a call may want to see them.
+        return model(sample)
+    return returned if all(part.shape and part.shape[-1] for part in leaves(returned)) else model(sample)
+
+
 def of(model: keras.Model, sample: Any, what: str) -> Structure:
     """Returns the structure of what a model returns, or raises if it is neither flat nor of tensors that have columns.
 
@@ -84,7 +93,7 @@ def of(model: keras.Model, sample: Any, what: str) -> Structure:
         sample: a batch to call it on, or None where it knows its outputs.
         what: what the model is, for errors.
     """
-    said = model(sample) if sample is not None else keras_private.output_structure(model)
+    said = call_on(model, sample) if sample is not None else keras_private.output_structure(model)
     if isinstance(said, list | tuple) and len(said) == 1:
         said = said[0]
     parts = leaves(said)

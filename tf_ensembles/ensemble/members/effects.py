@@ -1,0 +1,125 @@
+"""What a call does besides returning outputs: variables that nobody lists, and operations that keep a state or draw.
+
+A stack gives each member its own row of the model's variables. Anything else that a call reads and writes, or draws
+from, would be shared by all members. The call is traced to find out; nothing of it is executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import tf_ensembles
+from tf_ensembles.ensemble import keras_private
+
+# Where code is known: its calls do nothing that the variables of a model do not show.
+_KNOWN = tuple(str(pathlib.Path(file).parent) for file in (keras.__file__, tf_ensembles.__file__))
+# Stateful by their definition, and yet alike for all members: variables are looked at by themselves, functions through
+# their bodies, and lookup tables do not change in a call.
+_HARMLESS = frozenset({
+    "VarHandleOp", "ReadVariableOp", "VariableShape", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp",
+    "StatefulPartitionedCall", "PartitionedCall", "While", "If", "Case", "Assert", "PrintV2",
+    "LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2",
+    "TensorArrayV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3", "TensorArrayScatterV3",
+    "TensorArraySizeV3", "TensorArrayConcatV3", "TensorArraySplitV3", "TensorArrayGradV3", "TensorArrayCloseV3",
+})  # fmt: skip
+_ASSIGN = ("Assign", "ResourceScatter", "ResourceApply", "ResourceStrided")  # how the names of those that write begin
+_STATELESS: weakref.WeakSet[Any] = weakref.WeakSet()  # losses that were seen to keep no state
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """What a traced call does besides returning outputs."""
+
+    unlisted: tuple[str, ...]  # the names of variables that it uses and that are not among those it was said to have
+    operations: tuple[str, ...]  # the types of operations in it that draw or keep a state
+    assigns: bool  # whether it writes to any variable
+    shares_seed: bool  # whether it draws from Keras's global generator
+
+    def describe(self) -> str | None:
+        """Returns what members would share if one call stood for all of them; None if nothing."""
+        if self.shares_seed:
+            return (
+                "a layer calls keras.random without a seed; give it a keras.random.SeedGenerator that the layer keeps"
+            )
+        if self.unlisted:
+            return (
+                f"a layer uses the variable {self.unlisted[0]}, which is none of the model's (add_weight creates one)"
+            )
+        if self.operations:
+            return f"a layer runs {self.operations[0]}, which draws or keeps a state outside of Keras's variables"
+        return None
+
+
+def trace(call: Callable[..., Any], *arguments: Any, listed: Iterable[Any] = ()) -> Effects:
+    """Returns the effects of a call.
+
+    Args:
+        call: a function of tensors.
+        *arguments: tensors, or specs of them.
+        listed: the Keras variables that the call is known to use.
+    """
+    graph = tf.function(call, autograph=False).get_concrete_function(*arguments).graph
+    known = {id(variable.value.handle) for variable in listed}
+    handles = [handle for handle, _ in graph.captures if keras_private.is_variable_handle(handle)]
+    unlisted = [handle for handle in handles if id(handle) not in known]
+    names = {id(variable.handle): variable.name.split(":")[0] for variable in graph.variables}
+    types = keras_private.operation_types(graph)
+    return Effects(
+        tuple(names.get(id(handle), "that a function holds") for handle in unlisted),
+        tuple(sorted(kind for kind in types if _is_stateful(kind))),
+        any(kind.startswith(_ASSIGN) for kind in types),
+        any(map(keras_private.is_global_seed_state, unlisted)),
+    )
+
+
+class NotTraceableError(Exception):
+    """A call fails on these arguments, so that its effects are not known."""
+
+
+def check_stateless(loss: Any, y: Any, outputs: Any) -> None:
+    """Raises if a loss writes to variables, which all members would share.
+
+    Args:
+        loss: a function of targets and outputs.
+        y: targets of a batch, or their spec.
+        outputs: of one member on that batch, or their spec.
+    """
+    if loss in _STATELESS:
+        return
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y, outputs)]
+    try:
+        assigns = trace(loss, *specs).assigns
+    except Exception as error:
+        raise NotTraceableError(str(error)) from error
+    if assigns:
+        raise ValueError(
+            f"Expected a loss without state: all members would share it. Received: {loss.name}, which writes to a "
+            "variable; keep that in a layer of the member and use add_loss there"
+        )
+    _STATELESS.add(loss)
+
+
+def _is_stateful(kind: str) -> bool:
+    return kind not in _HARMLESS and not kind.startswith(_ASSIGN) and keras_private.is_stateful(kind)
+
+
+def is_known(types: Iterable[type], sources: Iterable[str]) -> bool:
+    """Whether classes and functions are all Keras's own or ours, which keep their state in the model's variables.
+
+    Args:
+        types: classes of layers and of what they hold.
+        sources: the files that functions are written in.
+    """
+    packages = {type_.__module__.split(".")[0] for type_ in types}
+    return packages <= {"keras", "builtins", "numpy", "tf_ensembles"} and all(map(_is_ours, sources))
+
+
+def _is_ours(source: str) -> bool:
+    return source.startswith(_KNOWN)
