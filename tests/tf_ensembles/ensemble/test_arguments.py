@@ -105,3 +105,58 @@ def test_members_with_steps_of_their_own_are_refused_at_compile(method):
 
     with pytest.raises(ValueError, match=f"Received: Member with a {method} of its own"):
         tfe.Ensemble(build, 2).compile("sgd", LOSS)
+
+
+def _frozen_first():
+    first = layers.Dense(4, name="first")
+    model = keras.Sequential([keras.Input((6,)), first, layers.Dense(3, name="second")])
+    first.trainable = False
+    return model
+
+
+def _differing():
+    """Members whose activations differ, so that they run apart."""
+    activations = iter(["relu", "tanh"])
+
+    def build():
+        first = layers.Dense(4, next(activations), name="first")
+        model = keras.Sequential([keras.Input((6,)), first, layers.Dense(3, name="second")])
+        first.trainable = False
+        return model
+
+    return build
+
+
+@pytest.mark.filterwarnings("ignore:Members run each with its own graph")
+@pytest.mark.parametrize("build", [_frozen_first, _differing()])
+def test_layers_are_unfrozen_as_in_keras(build):
+    ensemble = tfe.Ensemble(build, 2)
+    loss = {"optimizer": keras.optimizers.SGD(0.1), "loss": LOSS, "jit_compile": False}
+    ensemble.compile(**loss)
+    _fit(ensemble)
+    frozen = ensemble.members.member_values(1)[0]
+    ensemble.set_layer_trainable("first", True)
+    with pytest.raises(ValueError, match=r"Call compile\(\) again after making layers trainable"):
+        _fit(ensemble)
+    ensemble.compile(**loss | {"optimizer": keras.optimizers.SGD(0.1)})
+    _fit(ensemble)
+    assert not np.array_equal(ensemble.members.member_values(1)[0], frozen)
+    ensemble.set_layer_trainable("first", False)
+    ensemble.compile(**loss | {"optimizer": keras.optimizers.SGD(0.1)})
+    frozen = ensemble.members.member_values(1)[0]
+    _fit(ensemble)
+    np.testing.assert_array_equal(ensemble.members.member_values(1)[0], frozen)
+    with pytest.raises(ValueError, match="Expected the name of a member's layer, one of .*first.*'third'"):
+        ensemble.set_layer_trainable("third", True)
+
+
+def test_an_ensemble_is_frozen_and_unfrozen_as_a_whole_as_in_keras():
+    ensemble, alone = tfe.Ensemble(_frozen_first, 2), _frozen_first()
+    for trainable in (False, True):
+        ensemble.trainable = alone.trainable = trainable
+        ensemble.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
+        assert len(ensemble.trainable_variables) == len(alone.trainable_variables)
+    before = [np.array(variable) for variable in ensemble.trainable_variables]
+    _fit(ensemble)
+    assert len(before) == 4
+    assert not any(np.array_equal(old, new) for old, new in zip(before, ensemble.trainable_variables, strict=True))

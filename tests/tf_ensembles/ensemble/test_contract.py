@@ -33,6 +33,11 @@ def _functional():
     return keras.Model(x, layers.Dense(2)(layers.Multiply()([hidden, keras.ops.sigmoid(x * 0.5)])))
 
 
+def _comparison():
+    x = keras.Input((4,))
+    return keras.Model(x, layers.Dense(2)(x > 0.0))
+
+
 def _two_inputs():
     one, two = keras.Input((4,)), keras.Input((5, 3))
     return keras.Model([one, two], layers.Dense(2)(layers.Concatenate()([one, layers.Flatten()(two)])))
@@ -198,6 +203,14 @@ MODELS = {
     "discretization": (
         _sequential((4,), lambda: layers.Discretization([-1.0, 0.0, 1.0], output_mode="multi_hot")), FLAT, None,
     ),
+    "integers": (_sequential((6,), lambda: layers.Dense(3), dtype="int32"), TOKENS, VECTORIZED),
+    "booleans": (_comparison, FLAT, LOOPED),
+    "normalized integers": (_sequential((6,), layers.BatchNormalization, dtype="int32"), TOKENS, VECTORIZED),
+    "convolved integers": (
+        _sequential((6, 6, 2), lambda: layers.Conv2D(2, 2), layers.Flatten, dtype="uint8"),
+        (IMAGE > 0).astype(np.uint8), LOOPED,
+    ),
+    "recurrent integers": (_sequential((6, 1), lambda: layers.LSTM(2), dtype="int32"), TOKENS[..., None], VECTORIZED),
     "regularizers": (
         _sequential((4,), lambda: layers.Dense(4, "relu", kernel_regularizer="l1", bias_regularizer="l2")),
         FLAT, VECTORIZED,

@@ -204,3 +204,119 @@ def test_early_stopping_without_validation_data():
         _compiled().fit(X, Y, verbose=0, callbacks=[tfe.MemberEarlyStopping()])
     with pytest.raises(ValueError, match="monitor"):
         tfe.MemberEarlyStopping(monitor="val_accuracy")
+
+
+class _MovingLoss(keras.losses.Loss):
+    """Divides by a moving mean that it keeps."""
+
+    def __init__(self):
+        super().__init__(name="moving")
+        self.mean = tf.Variable(1.0, trainable=False)
+
+    def call(self, y, outputs):
+        errors = tf.reduce_mean((tf.cast(y, tf.float32) - outputs) ** 2, axis=-1)
+        self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(errors))
+        return errors / tf.stop_gradient(self.mean)
+
+
+class _ScaledLoss(_MovingLoss):
+    """Reads a variable, which a callback may set: nothing couples members."""
+
+    def call(self, y, outputs):
+        return self.mean * tf.reduce_mean((tf.cast(y, tf.float32) - outputs) ** 2, axis=-1)
+
+
+class _LabelsLoss(_MovingLoss):
+    """Takes targets that look like no output, so that only a batch tells."""
+
+    def call(self, y, outputs):
+        return super().call(tf.ensure_shape(y, [None, 7])[:, :3], outputs)
+
+
+def test_a_loss_that_keeps_a_state_is_refused():
+    ensemble = tfe.Ensemble(builders.dense, 2)
+    with pytest.raises(ValueError, match="Expected a loss without state: all members would share it.*moving"):
+        ensemble.compile("sgd", _MovingLoss())
+    ensemble.compile("sgd", _LabelsLoss())
+    with pytest.raises(ValueError, match="Expected a loss without state"):
+        ensemble.fit(X, np.zeros((20, 7), np.float32), verbose=0)
+    ensemble.compile("sgd", _ScaledLoss())
+    ensemble.fit(X, np.zeros((20, 3), np.float32), verbose=0)
+
+
+class _Normalized(keras.optimizers.SGD):
+    """Divides all gradients by their common norm."""
+
+    def apply(self, grads, trainable_variables=None):
+        norm = tf.linalg.global_norm(grads)
+        return super().apply([grad / norm for grad in grads], trainable_variables)
+
+
+class _SharedScale(keras.optimizers.Optimizer):
+    """Keeps one number for all variables."""
+
+    def __init__(self, learning_rate=0.1, name="shared"):
+        super().__init__(learning_rate, name=name)
+
+    def build(self, variables):
+        super().build(variables)
+        self.scale = self.add_variable((), "float32", "ones", name="scale")
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.scale.assign(0.9 * self.scale + 0.1 * tf.reduce_mean(tf.abs(gradient)))
+        variable.assign(variable - learning_rate * gradient / self.scale)
+
+
+class _Centered(keras.optimizers.Adam):
+    """Subtracts the mean of each gradient from it: variables by themselves."""
+
+    def apply(self, grads, trainable_variables=None):
+        return super().apply([grad - tf.reduce_mean(grad) for grad in grads], trainable_variables)
+
+
+def test_an_optimizer_that_couples_members_is_refused():
+    ensemble = tfe.Ensemble(builders.dense, 2)
+    for optimizer in (_Normalized(0.1), _SharedScale(), keras.optimizers.LossScaleOptimizer(_Normalized(0.1))):
+        with pytest.raises(ValueError, match="Expected an optimizer that updates each variable by its own gradient"):
+            ensemble.compile(optimizer, LOSS)
+    ensemble.compile(_Centered(0.1), LOSS)
+    ensemble.fit(X, Y, verbose=0)
+
+
+def test_examples_are_numbered_before_they_are_reordered():
+    examples = tf.data.Dataset.from_tensor_slices((X, Y))
+    for name, dataset in {
+        "batch": examples.batch(4),
+        "shuffle": examples.shuffle(9).map(lambda x, y: (x, y)).take(5),
+        "repeat": tf.data.Dataset.zip(examples.repeat(2), examples.repeat(2)).map(lambda one, _: one),
+    }.items():
+        with pytest.raises(ValueError, match=f"call number_examples before shuffle, repeat and batch.*after {name}"):
+            tfe.number_examples(dataset)
+    fixed = examples.shuffle(9, seed=1, reshuffle_each_iteration=False)
+    for dataset in (examples.cache().prefetch(2), fixed, examples.batch(4).unbatch()):
+        ids = [int(x["tfe_example_id"]) for x, _ in tfe.number_examples(dataset)]
+        assert ids == list(range(20))
+
+
+def test_ragged_inputs_are_refused_at_once_and_sparse_ones_are_trained_on():
+    ensemble, ragged, sparse = _compiled(), tf.RaggedTensor.from_tensor(X), tf.sparse.from_dense(X)
+    dataset = tf.data.Dataset.from_tensor_slices((ragged, Y)).batch(4)
+    calls = [lambda: ensemble.fit(ragged, Y), lambda: ensemble.fit(dataset), lambda: ensemble.evaluate(ragged, Y)]
+    for call in (*calls, lambda: ensemble.predict(ragged), lambda: ensemble(ragged)):
+        with pytest.raises(ValueError, match=r"Expected dense inputs. Received: a RaggedTensor; pad it"):
+            call()
+    for kind in ("sparse", "ragged"):
+
+        def build(kind=kind):
+            x = keras.Input((6,), **{kind: True})
+            return keras.Model(x, keras.layers.Dense(3)(keras.layers.Identity()(x)))
+
+        with pytest.raises(
+            ValueError, match=rf"Expected models with dense inputs. Received: keras.Input\({kind}=True\)"
+        ):
+            tfe.Ensemble(build, 2)
+    np.testing.assert_allclose(ensemble.predict(sparse, verbose=0), ensemble.predict(X, verbose=0), atol=1e-6)
+    dense = _compiled()
+    ensemble.fit(sparse, Y, batch_size=20, verbose=0)
+    dense.fit(X, Y, batch_size=20, verbose=0)
+    np.testing.assert_allclose(ensemble.predict(X, verbose=0), dense.predict(X, verbose=0), atol=1e-6)

@@ -287,3 +287,35 @@ def test_compiling_again_forgets_the_metrics_before():
     assert set(ensemble.evaluate(x, y, verbose=0, return_dict=True)) == {"loss", "marginal_nll"}
     ensemble.compile("sgd", loss)
     assert [metric.name for metric in ensemble.metrics] == ["loss", "member_losses"]
+
+
+@pytest.mark.parametrize(("size", "steps"), [(20, 64), (15, 2)])
+def test_steps_per_execution_take_the_steps_of_an_epoch_and_no_more(size, steps):
+    """As many updates as Keras makes of a dataset, on the same batches as one step at a time."""
+    runs = []
+    for steps_per_execution in (1, steps):
+        ensemble = _ensemble(members=2)
+        ensemble.compile("adam", LOSS, steps_per_execution=steps_per_execution, jit_compile=False)
+        for epochs in (2, 1):  # A second call goes on where the first has ended.
+            ensemble.fit(X, Y, batch_size=size, epochs=epochs, verbose=0)
+        assert int(ensemble.optimizer.iterations) == 3 * -(-len(X) // size)
+        runs.append(ensemble.predict(X, verbose=0))
+    np.testing.assert_allclose(*runs, atol=1e-6)
+
+
+def test_a_diverged_member_counts_in_no_metric():
+    metrics = [tfe.metrics.Accuracy, tfe.metrics.MarginalNLL, tfe.metrics.JointNLL, tfe.metrics.ECE]
+    ensemble = _ensemble(members=4, prior=None, bootstrap=None)
+    ensemble.compile("adam", LOSS, metrics=[*(metric() for metric in metrics), tfe.metrics.MutualInformation()])
+    ensemble.evaluate(X[:37], Y[:37], verbose=0)  # Leaves a group of a joint metric unfinished.
+    _poison(ensemble, 1)
+    ensemble.mark_diverged([1])
+    rest = ensemble.select([0, 2, 3])
+    expected = rest.evaluate(X, Y, verbose=0, return_dict=True)
+    assert ensemble.evaluate(X, Y, verbose=0, return_dict=True) == pytest.approx(expected, rel=1e-6)
+    logits = ensemble.predict(X, verbose=0)
+    with pytest.raises(ValueError, match=r"in members \[1\]; leave members that diverged out: logits\[:, ~model"):
+        tfe.metrics.joint_nll(logits, Y, tau=5)
+    healthy = logits[:, ~ensemble.diverged]
+    assert tfe.metrics.joint_nll(healthy, Y, tau=10) == pytest.approx(expected["joint_nll"], rel=1e-5)
+    assert healthy.kind is logits.kind

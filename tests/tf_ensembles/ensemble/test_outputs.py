@@ -228,3 +228,29 @@ def test_softmax_members_with_a_loss_of_many_labels_are_asked_about():
     assert scores["joint_nll"] == pytest.approx(expected, rel=1e-5)
     batches = tf.data.Dataset.from_tensor_slices((X, CLASSES)).batch(6)
     assert told.evaluate_joint(batches, tau=2)["joint_nll"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("last", "loss"),
+    [
+        (keras.layers.Dense(3, "softmax"), of.SparseCategoricalCrossentropy(from_logits=True)),
+        (keras.layers.Softmax(), of.CategoricalCrossentropy(from_logits=True)),
+        (keras.layers.Dense(1, "sigmoid"), of.BinaryCrossentropy(from_logits=True)),
+    ],
+)
+@pytest.mark.parametrize("prior", [False, True])
+def test_probabilities_that_are_taken_for_logits_are_warned_about(last, loss, prior):
+    def build(activation=True):
+        parts = [keras.layers.Dense(3), last.from_config(last.get_config())] if activation else [keras.layers.Dense(3)]
+        return keras.Sequential([keras.Input((6,)), *parts])
+
+    def build_prior():
+        return keras.Sequential([keras.Input((6,)), keras.layers.Dense(build().output_shape[-1])])
+
+    ensemble = tfe.Ensemble(build, 2, prior=tfe.PriorFunction(build_prior, 1.0) if prior else None)
+    text = r"from_logits=True and a prior that is added to logits" if prior else "from_logits=True: remove"
+    with pytest.warns(UserWarning, match=text):
+        ensemble.compile("sgd", loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfe.Ensemble(lambda: build(activation=False), 2).compile("sgd", loss)
