@@ -172,6 +172,8 @@ class Steps(Settings):
         of each output."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
+                # TensorFlow watches those alone that were trainable when they were made.
+                tape.watch([v.value for v in self.trainable_variables if not v.value.trainable])
                 parts = self._seen(parts, training=True)
                 said, penalty = self._forward(parts, training=True)
                 if own_loss is None:

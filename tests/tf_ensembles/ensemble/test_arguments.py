@@ -146,7 +146,7 @@ def test_layers_are_unfrozen_as_in_keras(build):
     frozen = ensemble.members.member_values(1)[0]
     _fit(ensemble)
     np.testing.assert_array_equal(ensemble.members.member_values(1)[0], frozen)
-    with pytest.raises(ValueError, match="Expected the name of a member's layer, one of .*first.*'third'"):
+    with pytest.raises(ValueError, match=r"Expected the name of a member's layer, one of .*first.*'third'"):
         ensemble.set_layer_trainable("third", True)
 
 

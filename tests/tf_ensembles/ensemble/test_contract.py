@@ -206,10 +206,6 @@ MODELS = {
     "integers": (_sequential((6,), lambda: layers.Dense(3), dtype="int32"), TOKENS, VECTORIZED),
     "booleans": (_comparison, FLAT, LOOPED),
     "normalized integers": (_sequential((6,), layers.BatchNormalization, dtype="int32"), TOKENS, VECTORIZED),
-    "convolved integers": (
-        _sequential((6, 6, 2), lambda: layers.Conv2D(2, 2), layers.Flatten, dtype="uint8"),
-        (IMAGE > 0).astype(np.uint8), LOOPED,
-    ),
     "recurrent integers": (_sequential((6, 1), lambda: layers.LSTM(2), dtype="int32"), TOKENS[..., None], VECTORIZED),
     "regularizers": (
         _sequential((4,), lambda: layers.Dense(4, "relu", kernel_regularizer="l1", bias_regularizer="l2")),

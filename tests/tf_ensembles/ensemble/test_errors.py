@@ -235,7 +235,7 @@ class _LabelsLoss(_MovingLoss):
 
 def test_a_loss_that_keeps_a_state_is_refused():
     ensemble = tfe.Ensemble(builders.dense, 2)
-    with pytest.raises(ValueError, match="Expected a loss without state: all members would share it.*moving"):
+    with pytest.raises(ValueError, match=r"Expected a loss without state: all members would share it.*moving"):
         ensemble.compile("sgd", _MovingLoss())
     ensemble.compile("sgd", _LabelsLoss())
     with pytest.raises(ValueError, match="Expected a loss without state"):
@@ -260,7 +260,7 @@ class _SharedScale(keras.optimizers.Optimizer):
 
     def build(self, variables):
         super().build(variables)
-        self.scale = self.add_variable((), "float32", "ones", name="scale")
+        self.scale = self.add_variable((), "ones", name="scale")
 
     def update_step(self, gradient, variable, learning_rate):
         self.scale.assign(0.9 * self.scale + 0.1 * tf.reduce_mean(tf.abs(gradient)))
