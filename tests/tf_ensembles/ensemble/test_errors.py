@@ -244,7 +244,7 @@ def test_a_loss_that_keeps_a_state_is_refused():
     ensemble.fit(X, np.zeros((20, 3), np.float32), verbose=0)
 
 
-class _Normalized(keras.optimizers.SGD):
+class Normalized(keras.optimizers.SGD):
     """Divides all gradients by their common norm."""
 
     def apply(self, grads, trainable_variables=None):
@@ -252,7 +252,7 @@ class _Normalized(keras.optimizers.SGD):
         return super().apply([grad / norm for grad in grads], trainable_variables)
 
 
-class _SharedScale(keras.optimizers.Optimizer):
+class SharedScale(keras.optimizers.Optimizer):
     """Keeps one number for all variables."""
 
     def __init__(self, learning_rate=0.1, name="shared"):
@@ -267,7 +267,7 @@ class _SharedScale(keras.optimizers.Optimizer):
         variable.assign(variable - learning_rate * gradient / self.scale)
 
 
-class _Centered(keras.optimizers.Adam):
+class Centered(keras.optimizers.Adam):
     """Subtracts the mean of each gradient from it: variables by themselves."""
 
     def apply(self, grads, trainable_variables=None):
@@ -276,10 +276,10 @@ class _Centered(keras.optimizers.Adam):
 
 def test_an_optimizer_that_couples_members_is_refused():
     ensemble = tfe.Ensemble(builders.dense, 2)
-    for optimizer in (_Normalized(0.1), _SharedScale(), keras.optimizers.LossScaleOptimizer(_Normalized(0.1))):
+    for optimizer in (Normalized(0.1), SharedScale(), keras.optimizers.LossScaleOptimizer(Normalized(0.1))):
         with pytest.raises(ValueError, match="Expected an optimizer that updates each variable by its own gradient"):
             ensemble.compile(optimizer, LOSS)
-    ensemble.compile(_Centered(0.1), LOSS)
+    ensemble.compile(Centered(0.1), LOSS)
     ensemble.fit(X, Y, verbose=0)
 
 
