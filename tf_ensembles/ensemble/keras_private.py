@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.ops.parallel_for import pfor
 
 
@@ -150,11 +151,21 @@ def is_variable_handle(tensor: Any) -> bool:
     return data is not None and bool(data.is_set)
 
 
-def operation_types(graph: Any) -> set[str]:
-    """Returns the types of all operations of a graph, those within its functions and loops included."""
+def nodes(graph: Any) -> list[Any]:
+    """Returns all operations of a graph by their definitions, those within its functions and loops included."""
     definition = graph.as_graph_def()
-    within = (node for function in definition.library.function for node in function.node_def)
-    return {node.op for node in definition.node} | {node.op for node in within}
+    return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+
+
+def gradient_source(node: Any) -> str | None:
+    """Returns the file in which the gradient of an operation is written, where it is not that of its type, or None."""
+    # `tf.custom_gradient` registers a function around the one that was given to it, and exports no way to find either.
+    if "_gradient_op_type" not in node.attr:
+        return None
+    function = ops.gradient_registry.lookup(node.attr["_gradient_op_type"].s.decode())
+    for name in ("tape_grad_fn", "grad_fn"):
+        function = inspect.getclosurevars(function).nonlocals.get(name, function)
+    return inspect.unwrap(function).__code__.co_filename
 
 
 def is_stateful(kind: str) -> bool:

@@ -1,7 +1,8 @@
-"""What a call does besides returning outputs: variables that nobody lists, and operations that keep a state or draw.
+"""What a call does besides returning outputs: variables that no model lists, random draws, state, custom gradients.
 
 A stack gives each member its own row of the model's variables. Anything else that a call reads and writes, or draws
-from, would be shared by all members. The call is traced to find out; nothing of it is executed.
+from, would be shared by all members, and `tf.vectorized_map` drops custom gradients. The call is traced to find out;
+nothing of it is executed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tf_ensembles.ensemble import keras_private
 
 # Where code is known: its calls do nothing that the variables of a model do not show.
 _KNOWN = tuple(str(pathlib.Path(file).parent) for file in (keras.__file__, tf_ensembles.__file__))
+# Where custom gradients are those that the operations have by themselves, only more stable.
+_KNOWN_GRADIENTS = (*_KNOWN, str(pathlib.Path(tf.__file__).parent))
 # Stateful by their definition, and yet alike for all members: variables are looked at by themselves, functions through
 # their bodies, and lookup tables do not change in a call.
 _HARMLESS = frozenset({
@@ -41,9 +44,10 @@ class Effects:
     operations: tuple[str, ...]  # the types of operations in it that draw or keep a state
     assigns: bool  # whether it writes to any variable
     shares_seed: bool  # whether it draws from Keras's global generator
+    has_gradient: bool  # whether it says itself what the gradient of a part of it is
 
     def describe(self) -> str | None:
-        """Returns what members would share if one call stood for all of them; None if nothing."""
+        """Returns what members would share, or lose, if one call stood for all of them; None if nothing."""
         if self.shares_seed:
             return (
                 "a layer calls keras.random without a seed; give it a keras.random.SeedGenerator that the layer keeps"
@@ -54,6 +58,8 @@ class Effects:
             )
         if self.operations:
             return f"a layer runs {self.operations[0]}, which draws or keeps a state outside of Keras's variables"
+        if self.has_gradient:
+            return "a layer has a custom gradient, which would be lost where members are computed together"
         return None
 
 
@@ -70,12 +76,17 @@ def trace(call: Callable[..., Any], *arguments: Any, listed: Iterable[Any] = ())
     handles = [handle for handle, _ in graph.captures if keras_private.is_variable_handle(handle)]
     unlisted = [handle for handle in handles if id(handle) not in known]
     names = {id(variable.handle): variable.name.split(":")[0] for variable in graph.variables}
-    types = keras_private.operation_types(graph)
+    nodes = keras_private.nodes(graph)
+    types = {node.op for node in nodes}
     return Effects(
         tuple(names.get(id(handle), "that a function holds") for handle in unlisted),
         tuple(sorted(kind for kind in types if _is_stateful(kind))),
         any(kind.startswith(_ASSIGN) for kind in types),
         any(map(keras_private.is_global_seed_state, unlisted)),
+        any(
+            not source.startswith(_KNOWN_GRADIENTS)
+            for source in filter(None, map(keras_private.gradient_source, nodes))
+        ),
     )
 
 
@@ -118,8 +129,5 @@ def is_known(types: Iterable[type], sources: Iterable[str]) -> bool:
         sources: the files that functions are written in.
     """
     packages = {type_.__module__.split(".")[0] for type_ in types}
-    return packages <= {"keras", "builtins", "numpy", "tf_ensembles"} and all(map(_is_ours, sources))
-
-
-def _is_ours(source: str) -> bool:
-    return source.startswith(_KNOWN)
+    own = all(source.startswith(_KNOWN) and "random" not in source for source in sources)  # Functions may be to draw.
+    return own and packages <= {"keras", "builtins", "numpy", "tf_ensembles"}

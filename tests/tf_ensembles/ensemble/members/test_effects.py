@@ -177,6 +177,34 @@ def test_no_gradient_flows_through_an_assignment(tmp_path):
         ensemble_contract.check(_build(AssignedAndRead), X, tmp_path, execution="looped", run_eagerly=eager)
 
 
+@_register
+class Reversed(layers.Layer):
+    """Reverses gradients, as domain-adversarial networks do."""
+
+    def call(self, x):
+        return _reversed(x)
+
+
+@tf.custom_gradient
+def _reversed(x):
+    return tf.identity(x), lambda gradient: -0.5 * gradient
+
+
+def test_custom_gradients_are_kept(tmp_path):
+    for eager in (True, False):
+        ensemble_contract.check(_build(Reversed), X, tmp_path, execution="separate members", run_eagerly=eager)
+
+
+def test_gradients_of_tensorflows_own_functions_need_no_members_apart():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfe.Ensemble(_build(lambda: layers.Activation(tf.nn.silu)), 2)  # TensorFlow writes its gradient by hand.
+
+
+def test_a_function_of_keras_that_draws_is_looked_at():
+    _separate(_build(lambda: layers.Lambda(keras.random.dropout, arguments={"rate": 0.5})))
+
+
 def test_a_single_member_is_looked_at_as_well():
     _separate(_build(KerasNoise), members=1)
 
