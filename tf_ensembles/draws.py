@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_ensembles import lazy
+from tf_ensembles import checks, lazy
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -123,8 +123,9 @@ class Purpose(enum.Enum):
 
 def key(seed: int, purpose: Purpose) -> int:
     """Returns a seed for a purpose, from a user's; `uniform` takes it in place of both."""
-    if purpose.seed >= _FAR and not 0 <= seed < _FAR:
-        raise ValueError(f"Expected a seed in [0, 2**32). Received: {seed}")
+    if not isinstance(purpose, Purpose):
+        raise ValueError(f"Expected a purpose, one of Purpose. Received: {checks.shown(purpose)}")
+    seed = checks.seed(seed) if purpose.seed >= _FAR else checks.integer("seed", seed, -checks.LARGEST_INTEGER)
     return seed + purpose.seed
 
 
@@ -138,11 +139,14 @@ def uniform(seed: Any, ids: Any, members: Any, num_streams: int = 1, purpose: Pu
         num_streams: how many independent draws to make per (id, member).
         purpose: what they are for; None where the seed is a `key`, which says so.
     """
+    num_streams = checks.integer("num_streams", num_streams, 1)
     offsets = (0, 0, 0) if purpose is None else (purpose.seed, purpose.ids, purpose.members)
-    state = _mix(_words(seed, offsets[0]) + GOLDEN)
-    state = _mix(state + _words(ids, offsets[1]) * GOLDEN)[:, None, None]
-    streams = tf.range(1, num_streams + 1, dtype=tf.int64)
-    counter = _words(members, offsets[2])[:, None] + _words(streams)[None, :] * _STREAM
+    start, rows = _words("seed", seed, offsets[0], 0), _words("ids", ids, offsets[1])
+    columns = _words("members", members, offsets[2])
+    checks.fits((rows.shape[0] or 1) * (columns.shape[0] or 1) * num_streams, f"num_streams={num_streams}")
+    state = _mix(_mix(start + GOLDEN) + rows * GOLDEN)[:, None, None]
+    streams = _words("streams", tf.range(1, num_streams + 1, dtype=tf.int64))
+    counter = columns[:, None] + streams[None, :] * _STREAM
     bits = _mix(state + counter[None] * GOLDEN)
     top_24_bits = tf.cast(tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64)), tf.float32)
     return top_24_bits * 2.0**-24
@@ -168,9 +172,13 @@ def _mix(z: tf.Tensor) -> tf.Tensor:
     return xor(z, shift(z, tf.constant(31, tf.uint64)))
 
 
-def _words(value: Any, offset: int = 0) -> tf.Tensor:
+def _words(name: str, value: Any, offset: int = 0, rank: int = 1) -> tf.Tensor:
     """Integers as unsigned 64-bit words; negative ones wrap."""
-    integers = tf.cast(tf.convert_to_tensor(value), tf.int64)
+    if not tf.is_tensor(value):
+        value = checks.array(name, value)
+        if value.ndim != rank or (value.dtype.kind not in "iu" and value.size):
+            raise ValueError(f"Expected {name}, integers with {rank} axes. Received: {checks.shown(value)}")
+    integers = tf.cast(value, tf.int64)
     return tf.bitcast(integers + offset if offset else integers, tf.uint64)
 
 

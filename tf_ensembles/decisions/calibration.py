@@ -5,6 +5,8 @@ Shapes: logits `[batch, members, classes]`, or `[batch, members, labels, 2]` whe
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any, Literal, get_args
 
 import keras
@@ -12,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.decisions import fitting, noise
 from tf_ensembles.decisions.fitting import Objective
@@ -19,6 +22,10 @@ from tf_ensembles.decisions.wrapped import Wrapped
 from tf_ensembles.ensemble import outputs as outputs_lib
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
+
+# Logarithm of the largest size of calibrated logits, their mean distance from the mean over classes; the smallest is
+# one over it. And how far a class may be moved.
+_MOST_SIZE, _MOST_OFFSET = math.log(100.0), 15.0
 
 Method = Literal["temperature", "vector", "isotonic", "quantiles", "conformal"]
 
@@ -55,14 +62,12 @@ def calibrate(
         batch_size: examples per prediction.
         **conformal: the options of `method="conformal"`.
     """
-    for name, value, choices in (("method", method, Method), ("objective", objective, Objective)):
-        if value not in get_args(choices):
-            raise ValueError(f"Expected {name} in {list(get_args(choices))}. Received: {value!r}")
+    checks.option("method", method, get_args(Method))
+    checks.option("objective", objective, get_args(Objective))
     own = Wrapped(model)  # Checks that it is an ensemble, of one output.
-    if np.ndim(y) == 0 or not len(np.asarray(y)):
-        raise ValueError(
-            f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
-        )
+    y = checks.array("y", y)
+    if y.ndim == 0 or not y.size:
+        raise ValueError(f"Expected calibration data, which no member was trained on. Received: y of shape {y.shape}")
     if method == "conformal":
         from tf_ensembles.decisions.conformal import OPTIONS, Conformal
 
@@ -71,10 +76,13 @@ def calibrate(
         return Conformal.fitted(model, x, y, batch_size=batch_size, **conformal)
     if conformal:
         raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")
-    likelihood.check_at_least("tau", tau, 1)
+    checks.integer("tau", tau, 1)
     kind = outputs_lib.require(own.kind, own._member_loss)
     members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
     healthy = np.flatnonzero(~model.diverged)
+    if len(y) != len(members):
+        raise ValueError(f"Expected labels or targets of {len(members)} examples, as x has. Received: {len(y)}")
+    fitting.check_objective(objective, tau, len(members))
     if own.head is not None:
         if method not in ("temperature", "quantiles") or per_member:
             raise ValueError(
@@ -84,7 +92,7 @@ def calibrate(
         return noise.fitted(model, members[:, healthy], y, method, objective, tau)
     if method == "quantiles":
         raise ValueError("Expected method='quantiles' for a regression only. Received: classes")
-    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, members.shape[-1]))
+    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1]))
     logits, _ = kinds.read(members[:, healthy], kind)
     labels = likelihood.check_labels(logits, labels)
     if method == "isotonic":
@@ -96,7 +104,10 @@ def calibrate(
             f"Received: method='vector', per_member={per_member}, kind {kind.value!r}"
         )
     rows, width = len(healthy) if per_member else 1, logits.shape[-1] if vector else 1
-    tensor, truth = tf.constant(logits, tf.float64), tf.constant(labels)
+    # In units of their own size, so that a temperature has the same range whatever the logits are.
+    wide = logits.astype(np.float64)
+    unit = float(np.abs(wide - wide.mean(axis=-1, keepdims=True)).mean()) or 1.0
+    tensor, truth = tf.constant(wide / unit), tf.constant(labels)
 
     def loss(parameters: tf.Tensor) -> tf.Tensor:
         factors, offsets = (
@@ -106,7 +117,14 @@ def calibrate(
         calibrated = scaled(tensor, tf.reshape(factors, [rows, width]), offsets)
         return fitting.nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
 
-    found = fitting.minimize(loss, np.zeros(rows * width + (width if vector else 0)))
+    start = np.full(rows * width, np.clip(math.log(unit), -0.9 * _MOST_SIZE, 0.9 * _MOST_SIZE))
+    limit = np.full(rows * width, _MOST_SIZE)
+    if vector:
+        start, limit = np.append(start, np.zeros(width)), np.append(limit, np.full(width, _MOST_OFFSET))
+    found, undetermined = fitting.minimize(loss, start, limit)
+    found[: rows * width] -= math.log(unit)
+    if undetermined.any():
+        _warn_undetermined(np.exp(-found[: rows * width]), undetermined[: rows * width], found, len(labels))
     calibrated = Calibrated(model, (model.num_members if per_member else 1, width), name="calibrated")
     factors = np.ones(calibrated.factors.shape)
     factors[healthy if per_member else slice(None)] = np.exp(found[: rows * width]).reshape(rows, width)
@@ -114,6 +132,18 @@ def calibrate(
     if vector:
         calibrated.offsets.assign(found[width:] - found[width:].mean())  # A shift of all classes says nothing.
     return calibrated
+
+
+def _warn_undetermined(temperatures: Array, undetermined: Array, constants: Array, num_examples: int) -> None:
+    lowest, highest = temperatures.min(), temperatures.max()
+    stopped = f"{lowest:.3g}" if lowest == highest else f"{lowest:.3g} to {highest:.3g}"
+    grows = undetermined.any() and np.mean(constants[: len(temperatures)][undetermined]) < 0
+    warnings.warn(
+        f"The {num_examples} calibration example{'s do' if num_examples > 1 else ' does'} not determine the "
+        f"temperature: the NLL is least for ever {'less' if grows else 'more'} certain predictions. It was stopped at "
+        f"{stopped}. Give more examples, of which members get some right and some wrong.",
+        stacklevel=3,
+    )
 
 
 def scaled(logits: tf.Tensor, factors: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
