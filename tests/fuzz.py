@@ -32,6 +32,7 @@ class Call:
     arguments: dict[str, Any]
     fixed: tuple[str, ...] = ()  # arguments that are left alone
     infinite: tuple[str, ...] = ()  # arguments for which an infinite or NaN answer is documented
+    dear: bool = False  # whether an answer takes long: then most values that may be answered are for the slow test
     accepted: tuple[tuple[str, str], ...] = ()  # arguments with names of values that are documented as good ones
 
     def optional(self, argument: str) -> bool:

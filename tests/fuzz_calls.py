@@ -1,5 +1,6 @@
 """Public functions with arguments that they accept, for `fuzz`."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,25 @@ _LOG = {"action": ACTION, "reward": Y, "propensity": PROPENSITY, "probabilities"
 _PROBLEMS = {"num_problems": 4, "num_actions": 3, "dim": 2, "prior_scale": 1.0, "seed": 0}
 _BANDIT = {"agent_name": "ensemble-bp", "horizon": 5, **_PROBLEMS}
 
-CALLS = [
+# Functions that compile, search or train, and take a tenth of a second for an answer.
+_DEAR = {
+    "PredictiveDistribution.quantile",
+    "calibrate",
+    "calibrate, a regression",
+    "calibrate, conformal",
+    "linear.ensemble_distribution",
+    "linear.kl",
+    "linear.minimize",
+    "linear.sample_members",
+    "metrics.interval_score",
+    "run_bandit",
+    "run_bandit, members",
+    "run_bandit, parameters",
+    "trainers, a trained agent",
+    "trainers, data",
+}
+
+_CALLS = [
     # Metrics of classes.
     *(
         Call(f"metrics.{name}", getattr(tfe.metrics, name), {**_CLASSES, **more})
@@ -305,3 +324,5 @@ CALLS = [
          {"hidden_sizes": np.array([4]), "learning_rate": 1e-3, "batch_size": 8, "updates_per_decision": 1.0,
           "capacity": 100, "refit_every": 5}),
 ]  # fmt: skip
+
+CALLS = [dataclasses.replace(call, dear=call.name in _DEAR) for call in _CALLS]

@@ -96,7 +96,7 @@ def array(name: str, values: ArrayLike) -> NDArray[Any]:
         raise ValueError(f"Expected {name}, an array of numbers. Received: {shown(values)}") from None
     if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
         received = shown(values) if read.ndim == 0 else shown(read)
-        raise ValueError(f"Expected {name}, an array of real numbers. Received: {received}")
+        raise ValueError(f"Expected {name} of a real dtype. Received: {received}")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"Expected {name} without masked values. Received: {np.ma.count_masked(values)} masked")
     return read
@@ -126,7 +126,7 @@ def ids(name: str, values: ArrayLike) -> NDArray[np.int64]:
 def check_range(name: str, values: NDArray[Any], largest: float) -> None:
     """Raises on NaN, infinity and numbers beyond what can be computed with."""
     # Both ends carry NaN along, and need no array beside this one.
-    if values.size and not (-largest <= values.min() and values.max() <= largest):
+    if values.size and not (-largest <= float(values.min()) and float(values.max()) <= largest):
         num_bad = values.size - int(np.count_nonzero(np.isfinite(values)))
         if num_bad:
             raise ValueError(f"Expected finite {name}. Received: {num_bad} NaN or infinite of {values.size} values")

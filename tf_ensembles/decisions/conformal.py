@@ -118,8 +118,8 @@ class Conformal(Wrapped):
             raise ValueError(
                 f"Expected regularization (penalty >= 0, labels >= 0). Received: {checks.shown(regularization)}"
             )
-        checks.number("penalty of regularization", regularization[0], "[0, 1e30]")
-        checks.integer("number of labels of regularization", regularization[1], 0, 2**31 - 1)
+        checks.number("regularization's penalty", regularization[0], "[0, 1e+30]")
+        checks.integer("number of labels in regularization", regularization[1], 0, 2**31 - 1)
         members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
         names = None if groups is None else np.unique(np.asarray(groups))
         size = members.shape[-1] if by == "class" else 1 if names is None else len(names)

@@ -26,7 +26,7 @@ from tf_ensembles.regression import components, heads
 
 PARTS = 3  # of a new shape
 _MOST_FACTOR = math.log(1000.0)  # of standard deviations, as a logarithm
-_MOST_LOG_WEIGHT, _MOST_SHIFT = 15.0, 100.0
+_MOST_LOG, _MOST_SHIFT = 30.0, 1000.0  # of weights and factors of a new shape, and of its shifts
 LEAST = 0.2  # A part is at least so many standard deviations wide: none shrinks to a point.
 
 
@@ -59,7 +59,7 @@ def fitted(model: Any, members: Array, y: Any, method: str, objective: Objective
             warnings.warn(
                 f"The {len(members)} calibration example{'s do' if len(members) > 1 else ' does'} not determine the "
                 f"size of the noise: the NLL is least for ever {'more' if factor > 1.0 else 'less'} of it. It was "
-                f"stopped at {factor:.3g} times the members' own. Give more examples, which members were not trained on.",
+                f"stopped at {factor:.3g} times the members' own. Give more examples, not used in training.",
                 stacklevel=3,
             )
         calibrated = CalibratedNoise(model, name="calibrated")
@@ -69,7 +69,7 @@ def fitted(model: Any, members: Array, y: Any, method: str, objective: Objective
         raise ValueError("Expected normal members for method='quantiles'. Received: Student's t; use 'temperature'")
     # From a wide part in the middle and one on either side; their order does not matter.
     begin = np.concatenate([[1.0, 0.0, 0.0], [0.0, -1.0, 1.0], np.log([1.0 - LEAST, 0.5, 0.5])])
-    limit = np.repeat([_MOST_LOG_WEIGHT, _MOST_SHIFT, _MOST_FACTOR], PARTS)
+    limit = np.repeat([_MOST_LOG, _MOST_SHIFT, _MOST_LOG], PARTS)
     shape = _shape(fitting.minimize(loss_of(lambda parameters: reshaped(parts, *_shape(parameters))), begin, limit)[0])
     made = CalibratedShape(model, name="calibrated")
     for variable, value in zip((made.log_weights, made.shifts, made.factors), shape, strict=True):

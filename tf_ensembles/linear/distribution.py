@@ -163,7 +163,8 @@ def minimize(x: Tensor, targets: Tensor, weight: Tensor, regularizer: Tensor, an
     )
     if not x.shape.rank or x.shape.rank < 2 or targets.shape.rank != x.shape.rank:
         raise ValueError(
-            f"Expected x of shape [..., T, d] and targets [..., members, T]. Received: {x.shape} and {targets.shape}"
+            "Expected x of shape [..., T, d] and targets of shape [..., members, T]. "
+            f"Received: {x.shape} and {targets.shape}"
         )
     wanted = [*x.shape[:-2], targets.shape[-2], x.shape[-2]]
     if list(targets.shape) != wanted:
@@ -300,7 +301,7 @@ def agent_parameters(
     )
     linear_input.check_sign("noise_variance", noise, above_zero=True)
     linear_input.check_sign("prior_variance", prior, above_zero=True)
-    if not noise.shape.num_elements():
+    if noise.shape.num_elements() == 0:
         raise ValueError(f"Expected noise_variance, a number or [..., T]. Received: shape {noise.shape}")
     agent_prior = (
         prior if agent_prior_variance is None else linear_input.tensor("agent_prior_variance", agent_prior_variance)

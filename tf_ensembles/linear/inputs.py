@@ -34,7 +34,7 @@ def tensor(name: str, value: Tensor) -> Tensor:
     """Returns the value as a float64 tensor."""
     if tf.is_tensor(value):
         if not (value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool):
-            raise ValueError(f"Expected {name}, an array of real numbers. Received: {checks.shown(value)}")
+            raise ValueError(f"Expected {name} of a real dtype. Received: {checks.shown(value)}")
         return tf.cast(value, DTYPE)
     # By way of NumPy: TensorFlow alone would round Python numbers to float32 first.
     return tf.constant(checks.array(name, value).astype(np.float64, copy=False))

@@ -75,7 +75,7 @@ def mixture(logits: ArrayLike, *, kind: Any = None) -> Floats:
 def _read(logits: ArrayLike, labels: ArrayLike, kind: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns checked logits and labels, in the shapes of `likelihood`."""
     read, several = kinds.read(logits, kind)
-    array, positions = checks.array("labels", labels), np.shape(logits)[2:-1]
+    array, positions = checks.array("integer labels", labels), np.shape(logits)[2:-1]
     if several and array.shape == (len(read),) and read.shape[2] == 1:
         array = array[:, None]
     if positions and array.shape[: 1 + len(positions)] == (len(read), *positions) and array.ndim < len(positions) + 3:

@@ -53,7 +53,7 @@ def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[n
 
 def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
     """Returns labels that fit checked logits: classes `[batch]`, or `[batch, labels]` of zeros and ones; or raises."""
-    array, batch, num_classes = checks.array("labels", labels), logits.shape[0], logits.shape[-1]
+    array, batch, num_classes = checks.array("integer labels", labels), logits.shape[0], logits.shape[-1]
     if logits.ndim == 4 and array.shape != (batch, logits.shape[2]):
         raise ValueError(f"Expected labels of shape {(batch, logits.shape[2])}. Received: {array.shape}")
     if logits.ndim == 3 and array.ndim == 2 and array.shape == (batch, num_classes):

@@ -89,7 +89,7 @@ class PredictiveDistribution:
         Args:
             level: a probability in (0, 1): `[batch, targets]`; or several: `[batch, targets, levels]`.
         """
-        given = checks.floats("level", level)
+        given = checks.array("level", level)
         several = given.ndim > 0
         levels = np.array([heads.check_level(one) for one in given.ravel().tolist()])
         tensor = tf.constant(levels, tf.float64)

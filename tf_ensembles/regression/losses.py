@@ -114,7 +114,7 @@ class StudentTNLL(_Likelihood):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        df = checks.number("df, degrees of freedom,", df, "(2, inf)")
+        df = checks.number("df", df, "(2, inf)")
         self.head = heads.StudentT(heads.check_min_std(min_std), df)
 
     def get_config(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Setting:
     def __post_init__(self) -> None:
         for name, value in (
             ("input_dim", checks.integer("input_dim", self.input_dim, 1)),
-            ("data_ratio", checks.number("data_ratio", self.data_ratio, "(0, inf)")),
+            ("data_ratio", checks.number("data_ratio", self.data_ratio, "[0, inf)")),
             ("temperature", checks.number("temperature", self.temperature, "(0, inf)")),
             ("num_classes", checks.integer("num_classes", self.num_classes, 2)),
         ):

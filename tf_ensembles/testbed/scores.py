@@ -152,14 +152,17 @@ def _draw_inputs(kind: InputDistribution, random: np.random.Generator, num: int,
 
 
 def _predict(predictive: base.Predictive, x: NDArray[np.float32], num_classes: int) -> base.Array:
-    starts = range(0, len(x), _PREDICT_ROWS)
-    parts = [likelihood.check_logits(predictive(x[start : start + _PREDICT_ROWS])) for start in starts]
-    logits = np.concatenate(parts)
-    if logits.ndim != 3 or logits.shape[0] != len(x) or logits.shape[2] != num_classes:
-        raise ValueError(
-            f"Expected a predictive that returns logits [{len(x)}, members, {num_classes}]. Received: {logits.shape}"
-        )
-    return logits
+    parts = []
+    for start in range(0, len(x), _PREDICT_ROWS):
+        rows = x[start : start + _PREDICT_ROWS]
+        logits = checks.array("logits of the predictive", predictive(rows))
+        if logits.ndim != 3 or logits.shape[0] != len(rows) or logits.shape[2] != num_classes:
+            raise ValueError(
+                f"Expected a predictive that returns logits [{len(rows)}, members, {num_classes}]. "
+                f"Received: {logits.shape}"
+            )
+        parts.append(likelihood.check_logits(logits))
+    return np.concatenate(parts)
 
 
 @functools.lru_cache(maxsize=16)

@@ -304,7 +304,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, 1.0) * np.ones((2, 3))
         (lambda: linear.posterior(X * np.inf, Y, 1.0, 1.0), "finite numbers in x"),
         (lambda: linear.posterior(X, Y, NAN, 1.0), "finite noise_variance > 0. Received: nan"),
         (lambda: linear.posterior(X * 1e200, Y, 1.0, 1.0), "overflow"),
-        (lambda: linear.posterior("abc", Y, 1.0, 1.0), "x to be an array of numbers"),
+        (lambda: linear.posterior("abc", Y, 1.0, 1.0), "x of a real dtype. Received: 'abc'"),
         (lambda: linear.ensemble_distribution(X, Y, -1.0, 1.0, 1.0, 1.0), "weight >= 0"),
         (lambda: linear.ensemble_distribution(X, Y, 1.0, -1.0, 1.0, 1.0), "regularizer >= 0"),
         (lambda: linear.ensemble_distribution(X, Y, 1.0, 1.0, -1.0, 1.0), "prior_variance >= 0"),

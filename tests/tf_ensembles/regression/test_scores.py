@@ -155,7 +155,7 @@ def test_a_calibrated_ensemble_is_seen_to_be():
         ({"std": np.ones((4, 3))}, "Expected a standard deviation for each mean"),
         ({"mean": np.full((4, 2), np.nan)}, "Expected finite means"),
         ({"mean": np.ones(4), "std": np.ones(4)}, r"Expected non-empty means \[batch, members\]"),
-        ({"y": np.array([1.0, np.nan, 1.0, 1.0])}, "Expected finite targets. Received: nan"),
+        ({"y": np.array([1.0, np.nan, 1.0, 1.0])}, "Expected finite targets. Received: 1 NaN or infinite of 4 values"),
         ({"y": np.ones((4, 2))}, "Expected targets of shape"),
     ],
 )
