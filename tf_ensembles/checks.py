@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 
 LARGEST_INTEGER = 2**63 - 1
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
-SEED_LIMIT = 2**32
 # Sums of millions of logits or squares of as many deviations stay below float64's largest number.
 LARGEST_LOGIT, LARGEST_VALUE = 1e300, 1e150
 LARGEST_SINGLE = 1e30  # of numbers that float32 computes with
@@ -63,13 +62,16 @@ def integers(name: str, values: Any, least: int, most: int = LARGEST_INTEGER, em
     return tuple(integer(f"{name}[{place}]", value, least, most) for place, value in entries)
 
 
-def seed(value: Any, name: str = "seed") -> int:
+def seed(value: Any) -> int:
     """Returns a seed, an integer in [0, 2**32), or raises."""
-    return integer(name, value, 0, SEED_LIMIT - 1)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**32:
+        raise ValueError(f"Expected an integer seed in [0, 2**32). Received: {shown(value)}")
+    return int(value)
 
 
 def number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     """Returns a finite number within an interval such as `"(0, 1]"` or `"[0, inf)"`, or raises."""
+    value = value.item() if isinstance(value, np.number) else value
     low, high = map(float, interval[1:-1].split(","))
     real = isinstance(value, abstract.Real) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT
     above = real and (value > low or (value == low and interval[0] == "["))

@@ -202,9 +202,10 @@ def test_normals_are_normal_and_independent():
         ({"num_members": 0}, "num_members >= 1"),
         ({"prior_scale": -1.0}, "prior_scale > 0"),
         ({"agent_name": "ensemble-x"}, "agent name"),
-        ({"marks": [0]}, "marks between"),
+        ({"marks": [0]}, r"marks\[0\] >= 1"),
+        ({"marks": [5, 6]}, r"marks\[1\] <= 5"),
         ({"seed": -1}, "seed"),
-        ({"noise": problems.constant_noise(0.0)}, "noise variances > 0"),
+        ({"noise": lambda features, uniforms: 0.0 * features[..., 0]}, "noise variances > 0"),
         ({"noise": lambda features, uniforms: uniforms}, "noise to return shape"),
         ({"parameters": thompson.AgentParameters(regularizer=2.0)}, "regularizer=None for ensemble-bp"),
     ],
@@ -218,6 +219,8 @@ def test_bad_arguments_are_named(change, message):
 def test_bad_parameters_are_named():
     with pytest.raises(ValueError, match="noise_variance"):
         thompson.AgentParameters(noise_variance=0.0)
+    with pytest.raises(ValueError, match="variance in"):
+        problems.constant_noise(0.0)
 
 
 def test_former_names_work_and_say_so():

@@ -6,7 +6,6 @@ Shapes: logits `[batch, members, classes]`, or `[batch, members, labels, 2]` whe
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Literal, get_args
 
 import keras
@@ -117,14 +116,16 @@ def calibrate(
         calibrated = scaled(tensor, tf.reshape(factors, [rows, width]), offsets)
         return fitting.nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
 
-    start = np.full(rows * width, np.clip(math.log(unit), -0.9 * _MOST_SIZE, 0.9 * _MOST_SIZE))
     limit = np.full(rows * width, _MOST_SIZE)
-    if vector:
-        start, limit = np.append(start, np.zeros(width)), np.append(limit, np.full(width, _MOST_OFFSET))
-    found, undetermined = fitting.minimize(loss, start, limit)
+    limit = np.append(limit, np.full(width, _MOST_OFFSET)) if vector else limit
+    found, undetermined = fitting.minimize(loss, np.zeros(len(limit)), limit)
+    direction = int(np.sign(found[undetermined].sum()))
     found[: rows * width] -= math.log(unit)
-    if undetermined.any():
-        _warn_undetermined(np.exp(-found[: rows * width]), undetermined[: rows * width], found, len(labels))
+    words = {1: "falls the more certain predictions are", -1: "falls the less certain predictions are"}
+    what = f"the temperature: the NLL {words.get(direction, 'is the same for all')}"
+    temperatures = np.unique(np.exp(-found[: rows * width]).round(12))
+    stopped = " to ".join(f"{value:.3g}" for value in temperatures[[0, -1][: len(temperatures)]])
+    fitting.warn_of_chance(len(labels), 3, what if undetermined.any() else None, stopped)
     calibrated = Calibrated(model, (model.num_members if per_member else 1, width), name="calibrated")
     factors = np.ones(calibrated.factors.shape)
     factors[healthy if per_member else slice(None)] = np.exp(found[: rows * width]).reshape(rows, width)
@@ -132,18 +133,6 @@ def calibrate(
     if vector:
         calibrated.offsets.assign(found[width:] - found[width:].mean())  # A shift of all classes says nothing.
     return calibrated
-
-
-def _warn_undetermined(temperatures: Array, undetermined: Array, constants: Array, num_examples: int) -> None:
-    lowest, highest = temperatures.min(), temperatures.max()
-    stopped = f"{lowest:.3g}" if lowest == highest else f"{lowest:.3g} to {highest:.3g}"
-    grows = undetermined.any() and np.mean(constants[: len(temperatures)][undetermined]) < 0
-    warnings.warn(
-        f"The {num_examples} calibration example{'s do' if num_examples > 1 else ' does'} not determine the "
-        f"temperature: the NLL is least for ever {'less' if grows else 'more'} certain predictions. It was stopped at "
-        f"{stopped}. Give more examples, of which members get some right and some wrong.",
-        stacklevel=3,
-    )
 
 
 def scaled(logits: tf.Tensor, factors: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:

@@ -17,15 +17,28 @@ FEW_EXAMPLES = 10
 
 
 def check_objective(objective: Objective, tau: int, num_examples: int) -> None:
-    """Raises where there are fewer examples than labels of a joint prediction; warns where there are very few."""
+    """Raises where there are fewer examples than labels of a joint prediction."""
     if objective == "joint" and num_examples < tau:
         raise ValueError(f"Expected at least tau={tau} examples. Received: {num_examples}")
-    if num_examples < FEW_EXAMPLES:
-        warnings.warn(
-            f"Calibrated on {num_examples} example{'s' * (num_examples > 1)} only: constants that are fitted to so few "
-            "are mostly chance. Give a hundred or more.",
-            stacklevel=3,
-        )
+
+
+def warn_of_chance(num_examples: int, stacklevel: int, undetermined: str | None = None, stopped: str = "") -> None:
+    """Warns where constants are not determined by the examples, or are chance because there are so few.
+
+    Args:
+        num_examples: of the calibration.
+        stacklevel: of whoever calibrates.
+        undetermined: what is not determined, and how the NLL goes on; None if all is.
+        stopped: where it was stopped.
+    """
+    examples = f"{num_examples} calibration example{'s' * (num_examples > 1)}"
+    if undetermined is not None:
+        message = f"{examples} cannot determine {undetermined}. Stopped at {stopped}. Give more or other examples."
+    elif num_examples < FEW_EXAMPLES:
+        message = f"{examples}: constants that are fitted to so few are mostly chance. Give a hundred or more."
+    else:
+        return
+    warnings.warn(message, stacklevel=stacklevel)
 
 
 def nll(log_likelihood: tf.Tensor, objective: Objective, tau: int) -> tf.Tensor:

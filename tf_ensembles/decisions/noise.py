@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import Any
 
 import keras
@@ -55,13 +54,10 @@ def fitted(model: Any, members: Array, y: Any, method: str, objective: Objective
         widened = loss_of(lambda parameters: parts._replace(scale=parts.scale * tf.exp(parameters)))
         found, undetermined = fitting.minimize(widened, np.zeros(1), np.array([_MOST_FACTOR]))
         factor = float(np.exp(found)[0])
-        if undetermined[0]:
-            warnings.warn(
-                f"The {len(members)} calibration example{'s do' if len(members) > 1 else ' does'} not determine the "
-                f"size of the noise: the NLL is least for ever {'more' if factor > 1.0 else 'less'} of it. It was "
-                f"stopped at {factor:.3g} times the members' own. Give more examples, not used in training.",
-                stacklevel=3,
-            )
+        what = f"the size of the noise: the NLL falls the {'more' if factor > 1.0 else 'less'} there is"
+        fitting.warn_of_chance(
+            len(members), 4, what if undetermined[0] else None, f"{factor:.3g} times the members' own"
+        )
         calibrated = CalibratedNoise(model, name="calibrated")
         calibrated.factor.assign(factor)
         return calibrated
@@ -71,6 +67,7 @@ def fitted(model: Any, members: Array, y: Any, method: str, objective: Objective
     begin = np.concatenate([[1.0, 0.0, 0.0], [0.0, -1.0, 1.0], np.log([1.0 - LEAST, 0.5, 0.5])])
     limit = np.repeat([_MOST_LOG, _MOST_SHIFT, _MOST_LOG], PARTS)
     shape = _shape(fitting.minimize(loss_of(lambda parameters: reshaped(parts, *_shape(parameters))), begin, limit)[0])
+    fitting.warn_of_chance(len(members), 4)
     made = CalibratedShape(model, name="calibrated")
     for variable, value in zip((made.log_weights, made.shifts, made.factors), shape, strict=True):
         variable.assign(np.asarray(value))
