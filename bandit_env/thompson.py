@@ -77,7 +77,9 @@ def make_loss(
         raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
     checks.number("prior_scale", prior_scale, "(0, inf)")
     average = variance.mean(axis=1, keepdims=True) if parameters.noise_variance is None else parameters.noise_variance
-    regularizer = float(np.float64(prior_scale) ** -2.0) if parameters.regularizer is None else parameters.regularizer
+    with np.errstate(over="ignore"):
+        precision = float(np.float64(prior_scale) ** -2.0)
+    regularizer = precision if parameters.regularizer is None else parameters.regularizer
     scale = prior_scale if parameters.prior_scale is None else parameters.prior_scale
     row = table_2(agent, variance, average, regularizer, scale * scale)
     limits = [np.max(row.weight), row.regularizer, row.regularizer * math.sqrt(row.prior_variance), row.prior_variance]

@@ -71,9 +71,9 @@ def seed(value: Any) -> int:
 
 def number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     """Returns a finite number within an interval such as `"(0, 1]"` or `"[0, inf)"`, or raises."""
-    value = value.item() if isinstance(value, np.number) else value
+    value = value.item() if isinstance(value, np.number) else value  # float16 cannot be compared with large limits
     low, high = map(float, interval[1:-1].split(","))
-    real = isinstance(value, abstract.Real) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT
+    real = isinstance(value, abstract.Real) and not isinstance(value, bool) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
     above = real and (value > low or (value == low and interval[0] == "["))
     below = real and (value < high or (value == high and interval[-1] == "]"))
     if above and below:
@@ -100,7 +100,7 @@ def array(name: str, values: ArrayLike) -> NDArray[Any]:
         received = shown(values) if read.ndim == 0 else shown(read)
         raise ValueError(f"Expected {name} of a real dtype. Received: {received}")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ValueError(f"Expected {name} without masked values. Received: {np.ma.count_masked(values)} masked")
+        raise ValueError(f"Expected {name} without masked values. Received: {np.ma.getmaskarray(values).sum()} masked")
     return read
 
 

@@ -43,6 +43,9 @@ def calibrate(
 ) -> Wrapped:
     """Returns the ensemble calibrated: a Keras model that predicts, saves, loads and exports as the ensemble does.
 
+    Examples that are all predicted right, or no better than by chance, cannot determine a temperature: it stops where
+    calibrated logits are 100 or 1/100 in size, or where the NLL falls no more, and a warning says so.
+
     Args:
         model: a trained `tfe.Ensemble`; `tfe.Ensemble.from_models([model])` of one Keras model; or a calibrated one.
         x: inputs that no member was trained on, `[batch, ...]`.

@@ -111,8 +111,8 @@ def distribution_from_sums(
         if not spread.shape.is_compatible_with(precision.shape):
             raise ValueError(f"Expected spread of shape {precision.shape}. Received: {spread.shape}")
         linear_input.check_finite({"spread": spread})
-        if spread_floor is not None:
-            spread_floor = linear_input.per_problem("spread_floor", spread_floor, precision)
+    if spread_floor is not None:
+        spread_floor = linear_input.per_problem("spread_floor", spread_floor, precision)
     made = _from_sums(precision, target, spread, spread_floor)
     linear_input.check_result("the distribution", made.mean, made.cov, **given)
     return made
@@ -240,8 +240,11 @@ def kl(p: Gaussian, q: Gaussian) -> Tensor:
     distributions give zero up to rounding, which may be negative.
     """
     p, q = _factored("p", p), _factored("q", q)
-    if p.mean.shape[-1] != q.mean.shape[-1]:
-        raise ValueError(f"Expected p and q of one dimension. Received: p {p.mean.shape}, q {q.mean.shape}")
+    if p.mean.shape[-1] != q.mean.shape[-1] or linear_input.broadcast(p.mean.shape, q.mean.shape) is None:
+        raise ValueError(
+            "Expected p and q of one dimension, for problems that broadcast. "
+            f"Received: p {p.mean.shape}, q {q.mean.shape}"
+        )
     regular = tf.logical_and(p.regular, q.regular)
     # Degenerate problems take the identity through the computation: a zero on the diagonal would give NaN.
     identity = tf.eye(tf.shape(p.mean)[-1], dtype=DTYPE)
@@ -265,8 +268,11 @@ def lower_bound(gamma: Tensor, num_data: Tensor) -> Tensor:
     gamma, num_data = linear_input.tensor("gamma", gamma), linear_input.tensor("num_data", num_data)
     linear_input.check_sign("gamma", gamma)
     linear_input.check_sign("num_data", num_data)
-    if not gamma.shape.rank or gamma.shape[-1] == 0:
-        raise ValueError(f"Expected gamma of shape [..., d]. Received: {gamma.shape}")
+    if not gamma.shape.rank or gamma.shape[-1] == 0 or linear_input.broadcast(num_data.shape, gamma.shape[:-1]) is None:
+        raise ValueError(
+            f"Expected gamma of shape [..., d] and num_data a number or [...]. "
+            f"Received: {gamma.shape} and {num_data.shape}"
+        )
     scaled = num_data[..., tf.newaxis] * gamma
     average = tf.reduce_mean(scaled, axis=-1, keepdims=True)
     bound = 0.5 * tf.reduce_sum(tf.math.log1p(average) - tf.math.log1p(scaled), axis=-1)

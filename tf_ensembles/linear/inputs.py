@@ -65,14 +65,18 @@ def check_sign(name: str, value: Tensor, above_zero: bool = False) -> None:
         raise ValueError(f"Expected finite {name} {'>' if above_zero else '>='} 0. Received: {wrong.flat[0]}")
 
 
+def broadcast(first: tf.TensorShape, second: tf.TensorShape) -> tf.TensorShape | None:
+    """Returns the shape that two shapes broadcast to; None where they do not."""
+    try:
+        return tf.broadcast_static_shape(first, second)
+    except ValueError:
+        return None
+
+
 def _check_broadcast(name: str, value: Tensor, shape: tf.TensorShape, meaning: str) -> None:
     if not (value.shape.is_fully_defined() and shape.is_fully_defined()):
         return
-    try:
-        fits = tf.broadcast_static_shape(value.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if broadcast(value.shape, shape) != shape:
         raise ValueError(f"Expected {name} to broadcast to {meaning} = {shape}. Received: {value.shape}")
 
 
