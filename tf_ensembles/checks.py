@@ -73,7 +73,8 @@ def number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     """Returns a finite number within an interval such as `"(0, 1]"` or `"[0, inf)"`, or raises."""
     value = value.item() if isinstance(value, np.number) else value  # float16 cannot be compared with large limits
     low, high = map(float, interval[1:-1].split(","))
-    real = isinstance(value, abstract.Real) and not isinstance(value, bool) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
+    real: bool = isinstance(value, abstract.Real) and not isinstance(value, bool)
+    real = real and bool(-LARGEST_FLOAT <= value <= LARGEST_FLOAT)
     above = real and (value > low or (value == low and interval[0] == "["))
     below = real and (value < high or (value == high and interval[-1] == "]"))
     if above and below:
