@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 
 _NORMAL = 1.959963984540054
@@ -88,8 +89,7 @@ def evaluate(
     weight = policy[count, taken] / propensity
     notes = _notes(weight, propensity)
     if clip is not None:
-        if not clip > 0.0:
-            raise ValueError(f"Expected clip > 0, or None. Received: {clip}")
+        checks.number("clip", clip, "(0, inf)")
         clipped = weight > clip
         if clipped.any():
             notes.append(f"{clipped.sum()} weights above {clip:g} were clipped: estimates are biased")
@@ -102,11 +102,14 @@ def evaluate(
     else:
         estimates.append(Estimate("SNIPS", math.nan, math.nan))
     if model_values is not None:
-        values = np.asarray(model_values, np.float64)
-        if values.shape != policy.shape or not np.isfinite(values).all():
+        values = checks.floats("model_values", model_values, checks.LARGEST_VALUE)
+        if values.shape != policy.shape:
             raise ValueError(f"Expected finite model_values of shape {policy.shape}. Received: shape {values.shape}")
         rest = weight * (reward - values[count, taken])
         estimates.append(plain_mean("DR", (policy * values).sum(axis=1) + rest))
+    given = {"reward": reward, "propensity": propensity}
+    numbers = [(part.value, part.standard_error) for part in estimates] if total > 0.0 and len(reward) > 1 else []
+    checks.check_result("the estimate", numbers, **given)
     square = float(weight @ weight)
     effective = float(total**2 / square) if square > 0.0 else 0.0
     return Evaluation(tuple(estimates), effective, float(weight.max()), float(weight.mean()), tuple(notes))
@@ -114,8 +117,11 @@ def evaluate(
 
 def folds(count: int, number: int = 5, seed: int = 0) -> list[Array]:
     """Returns `number` parts of `range(count)`, shuffled: fit a model on the others, and evaluate on each."""
-    if not 2 <= number <= count:
+    count = checks.integer("count", count, 2)
+    checks.fits(count, f"count={count}")
+    if checks.integer("number", number, 2) > count:
         raise ValueError(f"Expected between 2 and {count} folds. Received: {number}")
+    checks.integer("seed", seed, 0)
     return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), number)]
 
 
@@ -153,9 +159,9 @@ def check_propensities(propensity: Array) -> None:
 def _checked(
     action: ArrayLike, reward: ArrayLike, propensity: ArrayLike, probabilities: ArrayLike
 ) -> tuple[Array, Array, Array, Array]:
-    policy = np.asarray(probabilities, np.float64)
-    given = np.asarray(action)
-    if policy.ndim != 2 or not len(policy):
+    policy = checks.floats("probabilities", probabilities)
+    given = checks.array("action", action)
+    if policy.ndim != 2 or not policy.size:
         raise ValueError(f"Expected probabilities of shape [decisions, actions]. Received: {policy.shape}")
     count, actions = policy.shape
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
@@ -164,12 +170,12 @@ def _checked(
         raise ValueError(f"Expected actions in [0, {actions}). Received: {given.min()} to {given.max()}")
     arrays = []
     for name, values in (("rewards", reward), ("propensities", propensity)):
-        array = np.asarray(values, np.float64)
-        if array.shape != (count,) or not np.isfinite(array).all():
-            raise ValueError(f"Expected {count} finite {name}. Received: shape {array.shape}, or NaN among them")
+        array = checks.floats(name, values, checks.LARGEST_VALUE)
+        if array.shape != (count,):
+            raise ValueError(f"Expected {count} finite {name}. Received: shape {array.shape}")
         arrays.append(array)
     check_propensities(arrays[1])
-    off = np.abs(policy.sum(axis=1) - 1.0).max() if np.isfinite(policy).all() else math.inf
+    off = np.abs(policy.sum(axis=1) - 1.0).max()
     if off > 1e-4 or policy.min() < -1e-9:
         raise ValueError(f"Expected rows of probabilities that add up to 1. Received: one that is off by {off:g}")
     return given.astype(np.int64), arrays[0], arrays[1], policy

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bandit_env import steps
-from tf_ensembles import draws, moved
+from tf_ensembles import checks, draws, moved
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
 
@@ -54,6 +54,7 @@ def diagonal_noise(features: Tensor, uniforms: Tensor) -> Tensor:
 
 def constant_noise(variance: float) -> NoiseFunction:
     """Returns noise of the same variance for all actions and problems."""
+    checks.number("variance", variance, checks.SINGLE)
     return lambda features, uniforms: tf.fill(tf.shape(features)[:2], tf.cast(variance, tf.float32))
 
 
@@ -73,20 +74,21 @@ def make_problems(
     same problem, whatever is drawn with it.
     """
     check_sizes(num_problems=num_problems, num_actions=num_actions, dim=dim)
-    if first < 0:
-        raise ValueError(f"Expected first >= 0. Received: {first}")
-    if not (prior_scale > 0.0 and np.isfinite(prior_scale)):
-        raise ValueError(f"Expected a finite prior_scale > 0. Received: {prior_scale}")
+    checks.number("prior_scale", prior_scale, "(0, inf)")
+    num_problems, num_actions, dim, seed = int(num_problems), int(num_actions), int(dim), checks.seed(seed)
+    checks.fits(2 * num_problems * num_actions * dim, f"{num_problems} problems, {num_actions} actions, dim={dim}")
+    checks.integer("first", first, 0, 2**steps.ROW_BITS - num_problems)
     rows = tf.range(first, first + num_problems, dtype=tf.int64)
     normals, uniforms = _draw(seed, rows, num_actions * dim + dim, dim)
     features = tf.reshape(tf.transpose(normals[:-dim]), [num_problems, num_actions, dim])
-    theta = prior_scale * tf.transpose(normals[-dim:])
+    theta = tf.transpose(normals[-dim:]) * prior_scale
     variance = np.asarray(noise(features, tf.transpose(uniforms)))
     if variance.shape != (num_problems, num_actions):
         raise ValueError(f"Expected noise to return shape {(num_problems, num_actions)}. Received: {variance.shape}")
     if not (np.isfinite(variance).all() and (variance > 0.0).all()):
         raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
     mean = tf.einsum("jnd,jd->jn", features, theta)
+    checks.check_result("mean rewards", mean, prior_scale=prior_scale)
     return Problems(features.numpy(), theta.numpy(), variance.astype(np.float32), mean.numpy(), prior_scale, first)
 
 
@@ -113,8 +115,7 @@ def _graph() -> Any:
 def check_sizes(**sizes: int) -> None:
     """Raises unless all of the named sizes are whole numbers of at least 1."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"Expected {name} >= 1, an integer. Received: {size!r}")
+        checks.integer(name, size, 1)
 
 
 __getattr__ = moved.names(__name__, {"NoiseLaw": "NoiseFunction"})

@@ -17,7 +17,7 @@ import numpy as np
 
 from bandit_env import problems, simulation, thompson
 from bandit_env.thompson import AgentParameters
-from tf_ensembles import machine, moved
+from tf_ensembles import checks, machine, moved
 from tf_ensembles.base import Array
 
 CHUNK = 2500  # problems per chunk at most: their data fit into a few hundred kilobytes; smaller ones were no faster
@@ -69,16 +69,21 @@ def run_bandit(
         run with it, so that work can be split.
       progress: whether to show a progress bar.
     """
-    problems.check_sizes(horizon=horizon, **({} if num_members is None else {"num_members": num_members}))
-    kept = tuple(sorted({horizon} if marks is None else {int(mark) for mark in marks}))
-    if kept and not 1 <= kept[0] <= kept[-1] <= horizon:
-        raise ValueError(f"Expected marks between 1 and the horizon {horizon}. Received: {list(kept)}")
+    horizon, num_problems = checks.integer("horizon", horizon, 1), checks.integer("num_problems", num_problems, 1)
+    checks.fits(4 * horizon, f"horizon={horizon}")
+    if num_members is not None:
+        num_members = checks.integer("num_members", num_members, 1)
+        checks.fits(2 * num_members * num_problems, f"num_members={num_members} of {num_problems} problems")
+    kept = (horizon,) if marks is None else tuple(sorted(set(checks.integers("marks", marks, 1, horizon))))
+    thompson.check_agent(agent_name, parameters)
     made = problems.make_problems(num_problems, num_actions, dim, prior_scale, seed, noise, first_problem)
     loss = thompson.make_loss(agent_name, made.noise_variance, prior_scale, parameters)
     # Equal sizes, where they can be, so that XLA compiles once.
     parts = np.array_split(np.arange(num_problems), math.ceil(num_problems / CHUNK))
     chunks = [simulation.Simulation(made.part(rows), loss.part(rows), num_members, seed) for rows in parts]
-    return _run(chunks, horizon, kept, progress)
+    result = _run(chunks, horizon, kept, progress)
+    checks.check_result("regret", result.regret, prior_scale=prior_scale, noise_variance=made.noise_variance)
+    return result
 
 
 def _run(chunks: list[simulation.Simulation], horizon: int, marks: tuple[int, ...], progress: bool) -> BanditResult:

@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from bandit_env import steps
-from tf_ensembles import draws
+from tf_ensembles import checks, draws
 from tf_ensembles.base import Array
+from tf_ensembles.linear import inputs
 from tf_ensembles.linear.agents import LinearAgent, table_2
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
@@ -47,9 +48,8 @@ class AgentParameters:
 
     def __post_init__(self) -> None:
         for name in ("noise_variance", "regularizer", "prior_scale"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0.0 and math.isfinite(value)):
-                raise ValueError(f"Expected {name} None, or finite and > 0. Received: {value}")
+            if getattr(self, name) is not None:
+                checks.number(name, getattr(self, name), "(0, inf)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,19 +71,19 @@ def make_loss(
     agent: LinearAgent | str, noise_variance: Array, prior_scale: float, parameters: AgentParameters | None = None
 ) -> Loss:
     """Returns the loss of an agent of Table 2 on problems with these noise variances `[J, N]`."""
-    if agent not in AGENT_NAMES:
-        raise ValueError(f"Expected an agent name of {list(AGENT_NAMES)}. Received: {agent!r}")
-    agent, parameters = LinearAgent(agent), parameters or AgentParameters()
-    _check_accepts(agent, parameters)
-    variance = np.asarray(noise_variance, np.float64)
-    if not (np.isfinite(variance).all() and (variance > 0.0).all()):
+    agent, parameters = check_agent(agent, parameters), parameters or AgentParameters()
+    variance = checks.floats("noise variances", noise_variance)
+    if not (variance > 0.0).all():
         raise ValueError(f"Expected finite noise variances > 0. Received: a smallest one of {variance.min()}")
-    if not (prior_scale > 0.0 and math.isfinite(prior_scale)):
-        raise ValueError(f"Expected a finite prior_scale > 0. Received: {prior_scale}")
+    checks.number("prior_scale", prior_scale, "(0, inf)")
     average = variance.mean(axis=1, keepdims=True) if parameters.noise_variance is None else parameters.noise_variance
-    regularizer = prior_scale**-2.0 if parameters.regularizer is None else parameters.regularizer
+    with np.errstate(over="ignore"):
+        precision = float(np.float64(prior_scale) ** -2.0)
+    regularizer = precision if parameters.regularizer is None else parameters.regularizer
     scale = prior_scale if parameters.prior_scale is None else parameters.prior_scale
     row = table_2(agent, variance, average, regularizer, scale * scale)
+    limits = [np.max(row.weight), row.regularizer, row.regularizer * math.sqrt(row.prior_variance), row.prior_variance]
+    checks.check_result("the loss", limits, prior_scale=scale, regularizer=regularizer, noise_variance=average)
     return Loss(
         weight=np.broadcast_to(row.weight, variance.shape),
         regularizer=row.regularizer,
@@ -111,7 +111,7 @@ def triangle(dim: int) -> list[tuple[int, int]]:
 
 def initial_sums(dim: int, num_problems: int, regularizer: Tensor, anchors: Tensor | None = None) -> Sums:
     """Returns the sums before any data; `anchors` `[d, M, J]` makes a finite ensemble."""
-    regularizer = tf.cast(regularizer, DTYPE)
+    regularizer = inputs.tensor("regularizer", regularizer)
     diagonal = tf.constant([[float(i == j)] for i, j in triangle(dim)], DTYPE)
     precision = regularizer * diagonal * tf.ones([1, num_problems], DTYPE)
     target = tf.zeros([dim, num_problems], DTYPE) if anchors is None else regularizer * tf.cast(anchors, DTYPE)
@@ -239,13 +239,19 @@ def _rows(array: Tensor) -> list[Tensor]:
     return list(array) if isinstance(array, list | tuple) else tf.unstack(array)
 
 
-def _check_accepts(agent: LinearAgent, parameters: AgentParameters) -> None:
+def check_agent(name: LinearAgent | str, parameters: AgentParameters | None) -> LinearAgent:
+    """Returns the agent of a name, or raises where there is none, or where it does not take the parameters."""
+    checks.option("agent name", name, AGENT_NAMES)
+    if not isinstance(parameters, AgentParameters | None):
+        raise ValueError(f"Expected parameters, AgentParameters or None. Received: {checks.shown(parameters)}")
+    agent = LinearAgent(name)
     refused = {
         LinearAgent.ENSEMBLE_N: ("prior_scale",),
         LinearAgent.ENSEMBLE_P: (),
         LinearAgent.WEIGHTED_P: ("noise_variance",),
         LinearAgent.ENSEMBLE_BP: ("noise_variance", "regularizer", "prior_scale"),
     }[agent]
-    for name in refused:
-        if getattr(parameters, name) is not None:
-            raise ValueError(f"Expected {name}=None for {agent.value}. Received: {getattr(parameters, name)}")
+    for field in refused:
+        if getattr(parameters, field, None) is not None:
+            raise ValueError(f"Expected {field}=None for {agent.value}. Received: {getattr(parameters, field)}")
+    return agent

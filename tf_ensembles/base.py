@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
+
+from tf_ensembles import checks
 
 Array = NDArray[Any]
 
@@ -25,7 +26,10 @@ class Data:
     y: Array
 
     def __post_init__(self) -> None:
-        x, y = np.asarray(self.x), np.asarray(self.y)
+        x, y = checks.array("x", self.x), checks.array("y", self.y)
+        for name, values in (("x", x), ("y", y)):
+            checks.check_range(name, values, checks.LARGEST_FLOAT)
+            object.__setattr__(self, name, values)
         if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
             raise ValueError(
                 "Expected x of shape [batch, ...] and y of shape [batch] with the same batch. "
@@ -44,6 +48,11 @@ class PriorKnowledge:
     num_train: int  # T
     num_classes: int = 2
     temperature: float = 1.0  # rho: the environment divides its logits by it
+
+    def __post_init__(self) -> None:
+        for name, least in (("input_dim", 1), ("num_train", 0), ("num_classes", 1)):
+            object.__setattr__(self, name, checks.integer(name, getattr(self, name), least))
+        object.__setattr__(self, "temperature", checks.number("temperature", self.temperature, "(0, inf)"))
 
 
 class Predictive(Protocol):

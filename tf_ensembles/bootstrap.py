@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import draws
+from tf_ensembles import checks, draws
 
 
 def _uniform(seed: Any, ids: Any, members: Any, num_streams: int = 1) -> tf.Tensor:
@@ -53,9 +53,9 @@ class Bernoulli(Bootstrap):
     """Weights `Bernoulli(p) / p`: a member sees each example with probability p. The paper's ensemble-bp."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0.0 < p <= 1.0:
-            raise ValueError(f"Expected p in (0, 1]. Received: {p}")
-        self.p = float(p)
+        self.p = checks.number("p", p, "(0, 1]")
+        if self.p < 2.0**-24:
+            raise ValueError(f"Expected p >= 2**-24, what a draw resolves. Received: {p}")
 
     def weights(self, seed: Any, ids: Any, members: Any) -> tf.Tensor:
         """Returns weights in {0, 1/p}, `[batch, members]`."""
@@ -92,9 +92,7 @@ class GaussianNoise(Bootstrap):
     """Adds `N(0, std^2)` to each member's regression targets: the paper's perturbed loss, with Z[t, m] fixed."""
 
     def __init__(self, std: float) -> None:
-        if not (std > 0.0 and math.isfinite(std)):
-            raise ValueError(f"Expected a finite std > 0. Received: {std}")
-        self.std = float(std)
+        self.std = checks.number("std", std, checks.SINGLE)
 
     def target_noise(self, seed: Any, ids: Any, members: Any, num_targets: int) -> tf.Tensor:
         """Returns noise `[batch, members, targets]`."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_ensembles import lazy
+from tf_ensembles import checks, lazy
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -123,8 +123,9 @@ class Purpose(enum.Enum):
 
 def key(seed: int, purpose: Purpose) -> int:
     """Returns a seed for a purpose, from a user's; `uniform` takes it in place of both."""
-    if purpose.seed >= _FAR and not 0 <= seed < _FAR:
-        raise ValueError(f"Expected a seed in [0, 2**32). Received: {seed}")
+    if not isinstance(purpose, Purpose):
+        raise ValueError(f"Expected a purpose, one of Purpose. Received: {checks.shown(purpose)}")
+    seed = checks.seed(seed) if purpose.seed >= _FAR else checks.integer("seed", seed, -checks.LARGEST_INTEGER)
     return seed + purpose.seed
 
 
@@ -138,11 +139,14 @@ def uniform(seed: Any, ids: Any, members: Any, num_streams: int = 1, purpose: Pu
         num_streams: how many independent draws to make per (id, member).
         purpose: what they are for; None where the seed is a `key`, which says so.
     """
+    num_streams = checks.integer("num_streams", num_streams, 1)
     offsets = (0, 0, 0) if purpose is None else (purpose.seed, purpose.ids, purpose.members)
-    state = _mix(_words(seed, offsets[0]) + GOLDEN)
-    state = _mix(state + _words(ids, offsets[1]) * GOLDEN)[:, None, None]
-    streams = tf.range(1, num_streams + 1, dtype=tf.int64)
-    counter = _words(members, offsets[2])[:, None] + _words(streams)[None, :] * _STREAM
+    start, rows = _words("seed", seed, offsets[0], 0), _words("ids", ids, offsets[1])
+    columns = _words("members", members, offsets[2])
+    checks.fits((rows.shape[0] or 1) * (columns.shape[0] or 1) * num_streams, f"num_streams={num_streams}")
+    state = _mix(_mix(start + GOLDEN) + rows * GOLDEN)[:, None, None]
+    streams = _words("streams", tf.range(1, num_streams + 1, dtype=tf.int64))
+    counter = columns[:, None] + streams[None, :] * _STREAM
     bits = _mix(state + counter[None] * GOLDEN)
     top_24_bits = tf.cast(tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64)), tf.float32)
     return top_24_bits * 2.0**-24
@@ -168,9 +172,13 @@ def _mix(z: tf.Tensor) -> tf.Tensor:
     return xor(z, shift(z, tf.constant(31, tf.uint64)))
 
 
-def _words(value: Any, offset: int = 0) -> tf.Tensor:
+def _words(name: str, value: Any, offset: int = 0, rank: int = 1) -> tf.Tensor:
     """Integers as unsigned 64-bit words; negative ones wrap."""
-    integers = tf.cast(tf.convert_to_tensor(value), tf.int64)
+    if not tf.is_tensor(value):
+        value = checks.array(name, value)
+        if value.ndim != rank or (value.dtype.kind not in "iu" and value.size):
+            raise ValueError(f"Expected {name}, integers with {rank} axes. Received: {checks.shown(value)}")
+    integers = tf.cast(value, tf.int64)
     return tf.bitcast(integers + offset if offset else integers, tf.uint64)
 
 
@@ -180,3 +188,87 @@ def _polynomial(coefficients: tuple[float, ...], x: tf.Tensor) -> tf.Tensor:
     for coefficient in coefficients[1:]:
         value = value * x + coefficient
     return value
+
+
+# The same draw in operations that converters to TensorFlow Lite and ONNX know, for the `sample` signature.
+#
+# They know no unsigned 64-bit words. Here a word is 64 bits, float32 zeros and ones from the lowest on: shifts are
+# slices, exclusive or is `a + b - 2ab`, and a product with a constant is a matrix. All numbers stay below 2^24, so
+# float32 is exact.
+
+_WORD = 1 << 64
+
+
+def portable_uniform(seed: int, key: tf.Tensor, purpose: Purpose) -> tf.Tensor:
+    """Returns the float32 scalar `uniform(seed, [key], [0], purpose=purpose)[0, 0, 0]`.
+
+    Args:
+        seed: an integer.
+        key: an int64 scalar tensor.
+        purpose: what it is for.
+    """
+    golden = int(GOLDEN)
+    state = _mixed_integer(seed + purpose.seed + golden)
+    bits = _mix_bits(_multiply_bits(_bits_of(key), golden, add=state + purpose.ids * golden))
+    bits = _mix_bits(_add_to_bits(bits, (purpose.members + (1 << 32)) * golden))
+    return tf.reduce_sum(bits[40:] * tf.constant(2.0 ** np.arange(-24, 0), tf.float32))  # the top 24 bits
+
+
+def _bits_of(key: tf.Tensor) -> tf.Tensor:
+    """Returns an int64 scalar as bits, negative numbers in two's complement."""
+    # Lite has a remainder of int64 but no quotient. A difference has eight bits, which float32 keeps wherever they are.
+    lower = tf.math.floormod(key, tf.constant([256**k for k in range(1, 8)], tf.int64))
+    parts = tf.concat([lower, key[None]], axis=0) - tf.concat([tf.constant([0], tf.int64), lower], axis=0)
+    numbers = tf.cast(parts, tf.float32) * tf.constant(2.0 ** (-8 * np.arange(8)), tf.float32)
+    return _to_bits(numbers - 256.0 * tf.floor(numbers * (1.0 / 256.0)))
+
+
+def _to_bits(numbers: tf.Tensor) -> tf.Tensor:
+    """Returns 64 bits of eight numbers below 256, the lowest first."""
+    halves = tf.floor(tf.reshape(numbers, [8, 1]) * tf.constant(2.0 ** -np.arange(9), tf.float32))
+    return tf.reshape(halves[:, :8] - 2.0 * halves[:, 1:], [64])
+
+
+def _carried_bits(totals: tf.Tensor) -> tf.Tensor:
+    """Returns the bits of `sum_k totals[k] 256^k` modulo 2^64, of eight totals below 2^16."""
+    numbers, carry = [], tf.zeros([])
+    for total in tf.unstack(totals, num=8):
+        total += carry
+        carry = tf.floor(total * (1.0 / 256.0))
+        numbers.append(total - 256.0 * carry)
+    return _to_bits(tf.stack(numbers))
+
+
+def _bytes_of(integer: int) -> list[int]:
+    return list((integer % _WORD).to_bytes_of(8, "little"))
+
+
+def _multiply_bits(bits: tf.Tensor, factor: int, add: int = 0) -> tf.Tensor:
+    """Returns the bits of `word * factor + add` modulo 2^64."""
+    matrix = np.transpose([_bytes_of(factor << shift) for shift in range(64)])  # [8, 64]
+    totals = tf.reduce_sum(tf.constant(matrix, tf.float32) * bits[None], axis=1)
+    return _carried_bits(totals + tf.constant(_bytes_of(add), tf.float32))
+
+
+def _add_to_bits(bits: tf.Tensor, integer: int) -> tf.Tensor:
+    return _multiply_bits(bits, 1, integer)
+
+
+def _xor_shifted(bits: tf.Tensor, shift: int) -> tf.Tensor:
+    shifted = tf.concat([bits[shift:], tf.zeros([shift])], axis=0)
+    return bits + shifted - 2.0 * bits * shifted
+
+
+def _mix_bits(bits: tf.Tensor) -> tf.Tensor:
+    """The finalizer `_mix`, of bits."""
+    bits = _multiply_bits(_xor_shifted(bits, 30), int(MIX_1))
+    bits = _multiply_bits(_xor_shifted(bits, 27), int(MIX_2))
+    return _xor_shifted(bits, 31)
+
+
+def _mixed_integer(integer: int) -> int:
+    """The finalizer `_mix`, of a Python integer."""
+    z = integer % _WORD
+    z = (z ^ (z >> 30)) * int(MIX_1) % _WORD
+    z = (z ^ (z >> 27)) * int(MIX_2) % _WORD
+    return z ^ (z >> 31)

@@ -27,13 +27,18 @@ def cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine() or "unknown processor"
 
 
+def memory_bytes() -> int | None:
+    """Returns the size of the memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
 def memory() -> str:
     """Returns the size of the memory, such as "16 GiB"."""
-    try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return "unknown memory"
-    return f"{size / 2**30:.0f} GiB"
+    size = memory_bytes()
+    return "unknown memory" if size is None else f"{size / 2**30:.0f} GiB"
 
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tf_ensembles import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,18 +32,17 @@ class PriorFunction:
     on: str | None = None
 
     def __post_init__(self) -> None:
-        if self.build == "auto":
+        if isinstance(self.build, str) and self.build == "auto":
             from tf_ensembles import priors
 
             object.__setattr__(self, "build", priors.Auto())
         if not callable(self.build):
             raise ValueError(
                 "Expected a function that returns a Keras model, a prior of tfe.priors, or 'auto'. "
-                f"Received: {self.build!r}"
+                f"Received: {checks.shown(self.build)}"
             )
         for scale in self.scale.values() if isinstance(self.scale, Mapping) else [self.scale]:
-            if not (scale >= 0.0 and math.isfinite(scale)):
-                raise ValueError(f"Expected a finite prior scale >= 0. Received: {scale}")
+            checks.number("prior scale", scale, "[0, inf)")
         if self.normalize not in (None, True, False):
             raise ValueError(f"Expected normalize to be True, False or None. Received: {self.normalize!r}")
         if self.on not in (None, "inputs", "features", "both"):

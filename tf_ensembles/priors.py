@@ -23,10 +23,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 
 # A feature that varies less than this share of its size is a constant.
 _CONSTANT = 1e-6
+_MOST_UNITS = 10**7  # of a layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +154,13 @@ def mlp(hidden: Sequence[int] = (50, 50), activation: str = "relu") -> Mlp:
         hidden: sizes of the hidden layers.
         activation: a name that Keras knows.
     """
-    sizes = tuple(int(size) for size in hidden)
-    if not sizes or any(size < 1 for size in sizes):
-        raise ValueError(f"Expected sizes of hidden layers >= 1. Received: {hidden}")
-    keras.activations.get(activation)
+    sizes = checks.integers("hidden", hidden, 1, _MOST_UNITS)
+    try:
+        known = isinstance(activation, str) and keras.activations.get(activation) is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError(f"Expected an activation, a name that Keras knows. Received: {checks.shown(activation)}")
     return Mlp(sizes, activation)
 
 
@@ -169,11 +174,8 @@ def fourier(length_scale: float = 1.0, num_features: int = 100) -> Fourier:
         length_scale: in standard deviations of the inputs.
         num_features: waves; more are closer to a Gaussian process.
     """
-    if not (length_scale > 0 and math.isfinite(length_scale)):
-        raise ValueError(f"Expected a finite length_scale > 0. Received: {length_scale}")
-    if num_features < 1:
-        raise ValueError(f"Expected num_features >= 1. Received: {num_features}")
-    return Fourier(float(length_scale), int(num_features))
+    length_scale = checks.number("length_scale", length_scale, checks.SINGLE_BOTH)
+    return Fourier(length_scale, checks.integer("num_features", num_features, 1, _MOST_UNITS))
 
 
 def conv(channels: Sequence[int] = (4, 8, 4), kernel_size: int = 5) -> Conv:
@@ -183,10 +185,8 @@ def conv(channels: Sequence[int] = (4, 8, 4), kernel_size: int = 5) -> Conv:
         channels: of the convolutions.
         kernel_size: of each, along every axis.
     """
-    sizes = tuple(int(count) for count in channels)
-    if not sizes or any(count < 1 for count in sizes) or kernel_size < 1:
-        raise ValueError(f"Expected channels and kernel_size >= 1. Received: {channels} and {kernel_size}")
-    return Conv(sizes, int(kernel_size))
+    sizes = checks.integers("channels", channels, 1, _MOST_UNITS)
+    return Conv(sizes, checks.integer("kernel_size", kernel_size, 1, _MOST_UNITS))
 
 
 # Parts of recipes.

@@ -16,9 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from tf_ensembles import base, bootstrap
+from tf_ensembles import base, bootstrap, checks
 from trainers.mlp import train as compiled
 
 
@@ -67,15 +65,13 @@ class AgentConfig:
     def __post_init__(self) -> None:
         for field, kind in (("name", AgentName), ("decay_scaling", DecayScaling), ("prior_scaling", PriorScaling)):
             object.__setattr__(self, field, _option(kind, field, getattr(self, field)))
-        object.__setattr__(self, "hidden_sizes", tuple(int(size) for size in self.hidden_sizes))
+        hidden = checks.integers("hidden_sizes", self.hidden_sizes, 1, empty=True)
+        object.__setattr__(self, "hidden_sizes", hidden)
         for field in ("num_members", "batch_size", "num_steps"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"Expected {field} >= 1. Received: {getattr(self, field)}")
+            object.__setattr__(self, field, checks.integer(field, getattr(self, field), 1))
         for field in ("l2", "prior_scale", "learning_rate"):
-            if not (math.isfinite(getattr(self, field)) and getattr(self, field) >= 0):
-                raise ValueError(f"Expected a finite {field} >= 0. Received: {getattr(self, field)}")
-        if any(size < 1 for size in self.hidden_sizes):
-            raise ValueError(f"Expected hidden_sizes >= 1. Received: {self.hidden_sizes}")
+            object.__setattr__(self, field, checks.number(field, getattr(self, field), "[0, inf)"))
+        object.__setattr__(self, "seed", checks.seed(self.seed))
         self._check_kind()
 
     def _check_kind(self) -> None:
@@ -134,6 +130,8 @@ def make_agent(name: AgentName | str, *, num_workers: int | None = None, **overr
         num_workers: blocks of members to train at the same time; no result depends on it.
         **overrides: fields of `AgentConfig`.
     """
+    if num_workers is not None:
+        checks.integer("num_workers", num_workers, 1)
     return EnsembleAgent(make_config(name, **overrides), num_workers)
 
 
@@ -188,8 +186,8 @@ def member_group(config: AgentConfig, num_train: int, prior_knowledge: base.Prio
 
 
 def _check_data(data: base.Data, prior_knowledge: base.PriorKnowledge) -> None:
-    x, y = np.asarray(data.x), np.asarray(data.y)
-    inputs = int(np.prod(x.shape[1:]))
+    x, y = data.x, data.y
+    inputs = math.prod(x.shape[1:])
     if len(y) == 0 or inputs != prior_knowledge.input_dim:
         raise ValueError(
             f"Expected training inputs [examples, {prior_knowledge.input_dim}], as in the prior knowledge. "
@@ -200,10 +198,7 @@ def _check_data(data: base.Data, prior_knowledge: base.PriorKnowledge) -> None:
             f"Expected integer labels in [0, {prior_knowledge.num_classes}). "
             f"Received: {y.dtype} from {y.min()} to {y.max()}"
         )
-    if not np.isfinite(x).all():
-        raise ValueError("Expected finite inputs. Received: NaN or infinite values")
-    if not prior_knowledge.temperature > 0:
-        raise ValueError(f"Expected temperature > 0. Received: {prior_knowledge.temperature}")
+    checks.check_range("inputs", x, checks.LARGEST_SINGLE)
 
 
 def _option(kind: Any, field: str, value: Any) -> Any:

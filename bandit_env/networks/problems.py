@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bandit_env import problems as linear_problems
-from tf_ensembles import draws, extras, testbed
+from tf_ensembles import checks, draws, extras, testbed
 from tf_ensembles.base import Array
 
 WHEEL_DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99)
@@ -69,11 +69,11 @@ def make_random_network(
       dim: d.
       temperature: of the testbed; low ones make rewards nearly certain.
     """
-    linear_problems.check_sizes(num_actions=num_actions, dim=dim)
+    num_actions, dim = checks.integer("num_actions", num_actions, 1), checks.integer("dim", dim, 1)
     features = _normals(seeds, num_actions * dim).reshape(len(seeds), num_actions, dim)
     means = [
         np.exp(testbed.make_problem(dim, 1, temperature, seed).environment.log_probs(own))[:, 1]
-        for seed, own in zip(seeds, features, strict=True)
+        for seed, own in zip(map(int, seeds), features, strict=True)
     ]
     mean = np.asarray(means, np.float32)[:, None]
     return _checked(
@@ -92,9 +92,8 @@ def make_wheel(seeds: Sequence[int], horizon: int, delta: float = 0.9, unit: flo
       delta: the share of the radius where exploring does not pay; the larger, the harder.
       unit: what agents learn rewards in units of.
     """
-    linear_problems.check_sizes(horizon=horizon)
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"Expected delta in (0, 1). Received: {delta}")
+    horizon = checks.integer("horizon", horizon, 1)
+    checks.number("delta", delta, "(0, 1)")
     uniforms = _uniforms(seeds, 2 * horizon).reshape(len(seeds), horizon, 2)
     radius, angle = np.sqrt(uniforms[..., 0]), 2.0 * np.pi * uniforms[..., 1]
     x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).astype(np.float32)
@@ -149,17 +148,16 @@ def _checked(
     noise: Noise,
     unit: float = 1.0,
 ) -> NeuralProblems:
-    if not (unit > 0.0 and np.isfinite(unit)):
-        raise ValueError(f"Expected a finite unit > 0. Received: {unit}")
+    checks.number("unit", unit, "(0, inf)")
     return NeuralProblems(name, tuple(int(seed) for seed in seeds), contexts, means, deviations, noise, unit)
 
 
 def _uniforms(seeds: Sequence[int], count: int) -> Array:
     """Returns draws of U[0, 1), `[J, count]`, float64."""
-    if len(seeds) == 0 or min(seeds) < 0:
-        raise ValueError(f"Expected seeds >= 0, at least one. Received: {list(seeds)}")
+    numbers = checks.integers("seeds", seeds, 0)
+    checks.fits(2 * len(numbers) * count, f"{count} numbers of {len(numbers)} problems")
     key = draws.key(0, draws.Purpose.NEURAL_CONTEXT)
-    drawn = draws.uniform(key, tf.constant(list(seeds), tf.int64), tf.range(count, dtype=tf.int64))
+    drawn = draws.uniform(key, tf.constant(numbers, tf.int64), tf.range(count, dtype=tf.int64))
     return drawn[..., 0].numpy().astype(np.float64)
 
 

@@ -24,7 +24,7 @@ from bandit_env.networks import network, simulation
 from bandit_env.networks.problems import NeuralProblems
 from bandit_env.networks.simulation import Kind as Kind
 from bandit_env.problems import check_sizes
-from tf_ensembles import draws, machine
+from tf_ensembles import checks, draws, machine
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 
@@ -45,6 +45,7 @@ class Agent:
     noise: Any = 0.3  # the deviation of rewards around a linear model, in units; its prior's deviation is 1
 
     def __post_init__(self) -> None:
+        checks.option("kind", getattr(self.kind, "value", self.kind), [one.value for one in Kind])
         object.__setattr__(self, "kind", Kind(self.kind))
         check_sizes(num_members=self.num_members)
         if self.kind is not Kind.ENSEMBLE and (self.num_members > 1 or np.any(self.prior_scale) or self.bootstrap):
@@ -55,8 +56,8 @@ class Agent:
             ("dropout", 0.0, 1.0),
             ("noise", 1e-9, math.inf),
         ):
-            values = np.asarray(getattr(self, name), np.float64)
-            if not (np.isfinite(values).all() and (values >= low).all() and (values < high).all()):
+            values = checks.floats(name, getattr(self, name))
+            if values.ndim > 1 or not ((values >= low).all() and (values < high).all()):
                 raise ValueError(f"Expected {name} in [{low:g}, {high:g}). Received: {getattr(self, name)}")
 
 
@@ -72,18 +73,17 @@ class Learner:
     refit_every: int = 50  # decisions after which a last layer's features are computed anew
 
     def __post_init__(self) -> None:
-        sizes = {f"hidden_sizes[{place}]": size for place, size in enumerate(self.hidden_sizes)}
-        check_sizes(batch_size=self.batch_size, refit_every=self.refit_every, **sizes)
+        object.__setattr__(self, "hidden_sizes", checks.integers("hidden_sizes", self.hidden_sizes, 1, empty=True))
+        check_sizes(batch_size=self.batch_size, refit_every=self.refit_every)
         if self.capacity is not None:
             check_sizes(capacity=self.capacity)
-        if not (self.learning_rate > 0.0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"Expected a finite learning_rate > 0. Received: {self.learning_rate}")
+        checks.number("learning_rate", self.learning_rate, "(0, inf)")
         self.pace  # noqa: B018 - raises where it is neither.
 
     @property
     def pace(self) -> tuple[int, int]:
         """Updates, and the decisions after which they are made."""
-        rate = self.updates_per_decision
+        rate = checks.number("updates_per_decision", self.updates_per_decision, "[1e-9, 1e+9]")
         for updates, every in ((rate, 1.0), (1.0, 1.0 / rate if rate > 0 else 0.5)):
             if updates >= 1 and every >= 1 and abs(every - round(every)) < 1e-9 and updates == round(updates):
                 return round(updates), round(every)

@@ -201,10 +201,18 @@ def test_normals_are_normal_and_independent():
         ({"horizon": 0}, "horizon >= 1"),
         ({"num_members": 0}, "num_members >= 1"),
         ({"prior_scale": -1.0}, "prior_scale > 0"),
+        ({"prior_scale": 1e308}, r"mean rewards can be computed.*Received: prior_scale=1e\+308"),
+        ({"prior_scale": 1e-200}, r"the loss can be computed.*prior_scale=1e-200"),
+        ({"num_problems": 10**12}, r"fit in memory.*Received: 1000000000000 problems"),
+        ({"num_members": 10**12}, r"fit in memory.*Received: num_members=1000000000000"),
+        ({"horizon": 10**12}, r"fit in memory.*Received: horizon=1000000000000"),
+        ({"horizon": 5.5}, "integer horizon >= 1. Received: 5.5"),
+        ({"first_problem": 2**32 - 2}, "first <= 4294967293"),
         ({"agent_name": "ensemble-x"}, "agent name"),
-        ({"marks": [0]}, "marks between"),
+        ({"marks": [0]}, r"marks\[0\] >= 1"),
+        ({"marks": [5, 6]}, r"marks\[1\] <= 5"),
         ({"seed": -1}, "seed"),
-        ({"noise": problems.constant_noise(0.0)}, "noise variances > 0"),
+        ({"noise": lambda features, uniforms: 0.0 * features[..., 0]}, "noise variances > 0"),
         ({"noise": lambda features, uniforms: uniforms}, "noise to return shape"),
         ({"parameters": thompson.AgentParameters(regularizer=2.0)}, "regularizer=None for ensemble-bp"),
     ],
@@ -218,6 +226,8 @@ def test_bad_arguments_are_named(change, message):
 def test_bad_parameters_are_named():
     with pytest.raises(ValueError, match="noise_variance"):
         thompson.AgentParameters(noise_variance=0.0)
+    with pytest.raises(ValueError, match="variance in"):
+        problems.constant_noise(0.0)
 
 
 def test_former_names_work_and_say_so():

@@ -182,9 +182,9 @@ def test_a_prior_with_units_spreads_where_there_are_no_data(seed, tmp_path):
     [
         (lambda: tfe.PriorFunction("magic"), "Expected a function that returns a Keras model, a prior of tfe.priors"),
         (lambda: tfe.PriorFunction(build_vectors, normalize="yes"), "Expected normalize to be True, False or None"),
-        (lambda: priors.fourier(0.0), "Expected a finite length_scale > 0"),
-        (lambda: priors.mlp(()), "Expected sizes of hidden layers >= 1"),
-        (lambda: priors.conv((0,)), "Expected channels and kernel_size >= 1"),
+        (lambda: priors.fourier(0.0), r"Expected length_scale in \[1e-30, 1e\+30\]. Received: 0.0"),
+        (lambda: priors.mlp(()), "Expected hidden, a sequence that is not empty"),
+        (lambda: priors.conv((0,)), r"Expected an integer channels\[0\] >= 1"),
     ],
 )
 def test_wrong_arguments_are_told(make, message):

@@ -70,7 +70,7 @@ def test_prior_scalings(scaling, expected):
         ("mlp", {"num_members": 2}, "num_members=1 for mlp"),
         ("mlp", {"l2": -1.0}, "l2 >= 0"),
         ("mlp", {"members": 3}, "Received: members"),
-        ("mlp", {"hidden_sizes": (50, 0)}, "hidden_sizes >= 1"),
+        ("mlp", {"hidden_sizes": (50, 0)}, r"hidden_sizes\[1\] >= 1"),
     ],
 )
 def test_options_are_closed(name, overrides, message):
@@ -131,9 +131,16 @@ def test_any_data_of_any_input_shape_and_number_of_classes():
         (base.Data(np.zeros((5, 3)), np.zeros(5, int)), base.PriorKnowledge(2, 5), r"\[examples, 2\]"),
         (base.Data(np.zeros((5, 2)), np.full(5, 2)), base.PriorKnowledge(2, 5), r"labels in \[0, 2\)"),
         (base.Data(np.zeros((5, 2)), np.zeros(5)), base.PriorKnowledge(2, 5), "integer labels"),
-        (base.Data(np.full((5, 2), np.nan), np.zeros(5, int)), base.PriorKnowledge(2, 5), "finite inputs"),
+        (base.Data(np.full((5, 2), 1e38), np.zeros(5, int)), base.PriorKnowledge(2, 5), "inputs within ±1e\\+30"),
     ],
 )
 def test_wrong_data_are_refused(data, knowledge, message):
     with pytest.raises(ValueError, match=message):
         trainers.make_agent("mlp", num_steps=1)(data, knowledge)
+
+
+def test_data_and_knowledge_are_checked_where_they_are_made():
+    with pytest.raises(ValueError, match=r"Expected finite x. Received: 10 NaN"):
+        base.Data(np.full((5, 2), np.nan), np.zeros(5, int))
+    with pytest.raises(ValueError, match=r"Expected a finite temperature > 0. Received: 0.0"):
+        base.PriorKnowledge(2, 5, temperature=0.0)

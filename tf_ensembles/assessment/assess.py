@@ -15,14 +15,14 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import files
+from tf_ensembles import checks, files
 from tf_ensembles.assessment import page, tasks
 from tf_ensembles.decisions.conformal import Conformal
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.ensemble.serving import Served
+from tf_ensembles.metrics import likelihood
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.metrics.likelihood import check_at_least
 from tf_ensembles.regression import heads
 
 
@@ -113,9 +113,9 @@ def assess(
         batch_size: examples per prediction.
         title: of the page.
     """
-    check_at_least("num_draws", num_draws, 2)
-    check_at_least("tau", tau, 1)
-    check_at_least("seed", seed, 0)
+    checks.integer("num_draws", num_draws, 2)
+    checks.integer("tau", tau, 1, likelihood.MOST_DRAWS)
+    checks.seed(seed)
     heads.check_level(level)
     served = _served(model, kind)
     if np.ndim(y) == 0 or len(np.asarray(y)) < 2:

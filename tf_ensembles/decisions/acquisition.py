@@ -18,8 +18,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import kinds, likelihood
-from tf_ensembles.metrics.likelihood import Floats, check_at_least
+from tf_ensembles.metrics.likelihood import Floats
 
 Method = Literal["batchbald", "bald", "powerbald", "epig", "entropy", "margin", "coreset", "random"]
 Indices = NDArray[np.int64]
@@ -59,11 +60,9 @@ def acquire(
         features: `[pool, features]`, for core-set.
         features_labeled: `[labeled, features]` of examples that are labeled already, for core-set.
     """
-    if method not in get_args(Method):
-        raise ValueError(f"Expected method in {list(get_args(Method))}. Received: {method!r}")
+    checks.option("method", method, get_args(Method))
     logits = _read(logits_pool, kind)
-    check_at_least("num", num, 1)
-    check_at_least("num_samples", num_samples, 1)
+    num, num_samples = checks.integer("num", num, 1), _check_draws(num_samples, seed, logits)
     if num > len(logits):
         raise ValueError(f"Expected num <= {len(logits)}, the size of the pool. Received: {num}")
     random = np.random.default_rng(seed)
@@ -102,6 +101,7 @@ def joint_information(logits: ArrayLike, *, kind: Any = None, num_samples: int =
         seed: decides what is drawn.
     """
     read = _read(logits, kind)
+    num_samples = _check_draws(num_samples, seed, read)
     labelings = _Labelings(read.shape[1], num_samples, np.random.default_rng(seed))
     total = 0.0
     for row in range(len(read)):
@@ -116,6 +116,13 @@ def _read(logits: ArrayLike, kind: Any) -> NDArray[Any]:
     if multilabel:
         raise ValueError("Expected one label per example. Received: outputs of several labels, or with positions")
     return read
+
+
+def _check_draws(num_samples: int, seed: int, logits: NDArray[Any]) -> int:
+    num_samples = checks.integer("num_samples", num_samples, 1)
+    checks.fits(2 * num_samples * logits.shape[1], f"num_samples={num_samples} of {logits.shape[1]} members")
+    checks.integer("seed", seed, 0)
+    return num_samples
 
 
 def _predictions(logits: NDArray[Any]) -> tuple[NDArray[np.float32], Floats]:
@@ -243,15 +250,13 @@ def _epig(logits: NDArray[Any], target: NDArray[Any]) -> Floats:
 def _features(features: Any, labeled: Any, pool: int) -> tuple[Floats, Floats]:
     if features is None:
         raise ValueError('Expected features [pool, features] for method="coreset". Received: None')
-    read = np.asarray(features, np.float64)
-    before = np.empty((0, read.shape[-1])) if labeled is None else np.asarray(labeled, np.float64)
-    if read.ndim != 2 or len(read) != pool or before.shape[1:] != read.shape[1:]:
+    read = checks.floats("features", features, checks.LARGEST_VALUE)
+    before = read[:0] if labeled is None else checks.floats("features_labeled", labeled, checks.LARGEST_VALUE)
+    if read.ndim != 2 or len(read) != pool or before.ndim != 2 or before.shape[1:] != read.shape[1:]:
         raise ValueError(
             f"Expected features [{pool}, features] and features_labeled [labeled, features]. "
             f"Received: {read.shape} and {before.shape}"
         )
-    if not (np.isfinite(read).all() and np.isfinite(before).all()):
-        raise ValueError("Expected finite features. Received: NaN or infinite values")
     return read, before
 
 

@@ -5,6 +5,7 @@ Shapes: logits `[batch, members, classes]`, or `[batch, members, labels, 2]` whe
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import keras
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.decisions import fitting, noise
 from tf_ensembles.decisions.fitting import Objective
@@ -19,6 +21,10 @@ from tf_ensembles.decisions.wrapped import Wrapped
 from tf_ensembles.ensemble import outputs as outputs_lib
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
+
+# Logarithm of the largest size of calibrated logits, their mean distance from the mean over classes; the smallest is
+# one over it. And how far a class may be moved.
+_MOST_SIZE, _MOST_OFFSET = math.log(100.0), 15.0
 
 Method = Literal["temperature", "vector", "isotonic", "quantiles", "conformal"]
 
@@ -36,6 +42,9 @@ def calibrate(
     **conformal: Any,
 ) -> Wrapped:
     """Returns the ensemble calibrated: a Keras model that predicts, saves, loads and exports as the ensemble does.
+
+    Examples that are all predicted right, or no better than by chance, cannot determine a temperature: it stops where
+    calibrated logits are 100 or 1/100 in size, or where the NLL falls no more, and a warning says so.
 
     Args:
         model: a trained `tfe.Ensemble`; `tfe.Ensemble.from_models([model])` of one Keras model; or a calibrated one.
@@ -55,14 +64,12 @@ def calibrate(
         batch_size: examples per prediction.
         **conformal: the options of `method="conformal"`.
     """
-    for name, value, choices in (("method", method, Method), ("objective", objective, Objective)):
-        if value not in get_args(choices):
-            raise ValueError(f"Expected {name} in {list(get_args(choices))}. Received: {value!r}")
+    checks.option("method", method, get_args(Method))
+    checks.option("objective", objective, get_args(Objective))
     own = Wrapped(model)  # Checks that it is an ensemble, of one output.
-    if np.ndim(y) == 0 or not len(np.asarray(y)):
-        raise ValueError(
-            f"Expected calibration data, which no member was trained on. Received: y of shape {np.shape(y)}"
-        )
+    y = checks.array("y", y)
+    if y.ndim == 0 or not y.size:
+        raise ValueError(f"Expected calibration data, which no member was trained on. Received: y of shape {y.shape}")
     if method == "conformal":
         from tf_ensembles.decisions.conformal import OPTIONS, Conformal
 
@@ -71,10 +78,13 @@ def calibrate(
         return Conformal.fitted(model, x, y, batch_size=batch_size, **conformal)
     if conformal:
         raise ValueError(f"Expected {sorted(conformal)} with method='conformal' only. Received: method={method!r}")
-    likelihood.check_at_least("tau", tau, 1)
+    checks.integer("tau", tau, 1)
     kind = outputs_lib.require(own.kind, own._member_loss)
     members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
     healthy = np.flatnonzero(~model.diverged)
+    if len(y) != len(members):
+        raise ValueError(f"Expected labels or targets of {len(members)} examples, as x has. Received: {len(y)}")
+    fitting.check_objective(objective, tau, len(members))
     if own.head is not None:
         if method not in ("temperature", "quantiles") or per_member:
             raise ValueError(
@@ -84,7 +94,7 @@ def calibrate(
         return noise.fitted(model, members[:, healthy], y, method, objective, tau)
     if method == "quantiles":
         raise ValueError("Expected method='quantiles' for a regression only. Received: classes")
-    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, members.shape[-1]))
+    labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1]))
     logits, _ = kinds.read(members[:, healthy], kind)
     labels = likelihood.check_labels(logits, labels)
     if method == "isotonic":
@@ -96,7 +106,10 @@ def calibrate(
             f"Received: method='vector', per_member={per_member}, kind {kind.value!r}"
         )
     rows, width = len(healthy) if per_member else 1, logits.shape[-1] if vector else 1
-    tensor, truth = tf.constant(logits, tf.float64), tf.constant(labels)
+    # In units of their own size, so that a temperature has the same range whatever the logits are.
+    wide = logits.astype(np.float64)
+    unit = float(np.abs(wide - wide.mean(axis=-1, keepdims=True)).mean()) or 1.0
+    tensor, truth = tf.constant(wide / unit), tf.constant(labels)
 
     def loss(parameters: tf.Tensor) -> tf.Tensor:
         factors, offsets = (
@@ -106,7 +119,16 @@ def calibrate(
         calibrated = scaled(tensor, tf.reshape(factors, [rows, width]), offsets)
         return fitting.nll(likelihood.log_likelihood_tensor(calibrated, truth), objective, tau)
 
-    found = fitting.minimize(loss, np.zeros(rows * width + (width if vector else 0)))
+    limit = np.full(rows * width, _MOST_SIZE)
+    limit = np.append(limit, np.full(width, _MOST_OFFSET)) if vector else limit
+    found, undetermined = fitting.minimize(loss, np.zeros(len(limit)), limit)
+    direction = int(np.sign(found[undetermined].sum()))
+    found[: rows * width] -= math.log(unit)
+    words = {1: "falls the more certain predictions are", -1: "falls the less certain predictions are"}
+    what = f"the temperature: the NLL {words.get(direction, 'is the same for all')}"
+    temperatures = np.unique(np.exp(-found[: rows * width]).round(12))
+    stopped = " to ".join(f"{value:.3g}" for value in temperatures[[0, -1][: len(temperatures)]])
+    fitting.warn_of_chance(len(labels), 3, what if undetermined.any() else None, stopped)
     calibrated = Calibrated(model, (model.num_members if per_member else 1, width), name="calibrated")
     factors = np.ones(calibrated.factors.shape)
     factors[healthy if per_member else slice(None)] = np.exp(found[: rows * width]).reshape(rows, width)

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import draws
+from tf_ensembles import checks, draws
 from tf_ensembles.base import Array
 from tf_ensembles.decisions.wrapped import Wrapped
 from tf_ensembles.ensemble import outputs as outputs_lib
@@ -107,16 +107,19 @@ class Conformal(Wrapped):
         heads.check_level(level)
         is_classes = Wrapped(model).head is None
         known = _CLASS_SCORES if is_classes else _VALUE_SCORES
-        score = score or ("lac" if is_classes else "normalized")
+        score = ("lac" if is_classes else "normalized") if score is None else score
         ways = ("all", "class", "group") if is_classes else ("all", "group")
-        for name, value, choices in (("score", score, known), ("by", by, ways)):
-            if value not in choices:
-                raise ValueError(f"Expected {name} in {list(choices)} for this model. Received: {value!r}")
+        checks.option("score", score, known)
+        checks.option("by", by, ways)
+        checks.seed(seed)
         if (by == "group") != (groups is not None):
             raise ValueError(f"Expected groups with by='group', and only then. Received: by={by!r}, groups={groups!r}")
-        penalty, free = regularization
-        if not (0.0 <= penalty < math.inf and free >= 0):
-            raise ValueError(f"Expected regularization (penalty >= 0, labels >= 0). Received: {regularization!r}")
+        if not isinstance(regularization, tuple | list) or len(regularization) != 2:
+            raise ValueError(
+                f"Expected regularization (penalty >= 0, labels >= 0). Received: {checks.shown(regularization)}"
+            )
+        checks.number("regularization's penalty", regularization[0], "[0, 1e+30]")
+        checks.integer("number of labels in regularization", regularization[1], 0, 2**31 - 1)
         members = np.asarray(model.predict(x, batch_size=batch_size, verbose=0))
         names = None if groups is None else np.unique(np.asarray(groups))
         size = members.shape[-1] if by == "class" else 1 if names is None else len(names)
@@ -138,19 +141,22 @@ class Conformal(Wrapped):
             kind = outputs_lib.require(self.kind, self._member_loss)
             if kind.is_multilabel:
                 raise ValueError("Expected one label per example for sets. Received: outputs of several labels")
-            given = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, members.shape[-1]))
+            given = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, members.shape[-1]))
             labels = likelihood.check_labels(kinds.read(members, kind)[0], given)
             # Keys of calls are not negative, so no call ever draws these.
             scores = np.asarray(self._class_scores(outputs, tf.constant(-1, tf.int64)))
             values = scores[np.arange(len(labels)), labels]
             places = labels if self.by == "class" else self._places(groups, len(labels))
             return places, values
+        checks.check_range("member outputs", members[:, self._healthy()], checks.LARGEST_VALUE)
         low, high, width = (np.asarray(part) for part in self._value_parts(outputs))
-        targets = np.asarray(y, np.float64).reshape(len(members), -1)
-        if targets.shape != low.shape or not np.isfinite(targets).all():
-            raise ValueError(f"Expected finite targets {low.shape}. Received: shape {np.shape(y)}")
+        targets = checks.floats("targets", y, checks.LARGEST_VALUE)
+        if targets.size != low.size or len(targets) != len(low):
+            raise ValueError(f"Expected finite targets {low.shape}. Received: shape {targets.shape}")
+        targets = targets.reshape(low.shape)
         # Of several targets, the strangest counts: all are in their intervals together.
         beyond = np.maximum(low - targets, targets - high) / width
+        checks.check_result("scores", beyond, outputs=members, y=targets)
         return self._places(groups, len(members)), beyond.max(axis=1)
 
     def _places(self, groups: Any, batch: int) -> NDArray[np.int64]:
@@ -189,7 +195,7 @@ class Conformal(Wrapped):
             share = draws.uniform(draws.key(self.set_seed, draws.Purpose.PREDICTION_SETS), tf.reshape(key, [1]), rows)[
                 0
             ]
-        scores = before + share * probabilities
+        scores = before + tf.cast(share, probabilities.dtype) * probabilities
         if self.score == "raps":
             penalty, free = self.regularization
             scores += penalty * tf.cast(tf.maximum(ranks + 1 - free, 0), scores.dtype)

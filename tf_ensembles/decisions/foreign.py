@@ -12,10 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.decisions.acquisition import joint_information
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.metrics.likelihood import Floats, check_at_least
+from tf_ensembles.metrics.likelihood import Floats
 
 Method = Literal["max_probability", "entropy", "mutual_information", "variance"]
 BatchMethod = Literal["joint_information", "joint_surprise"]
@@ -32,12 +33,13 @@ def ood_score(logits: ArrayLike, method: Method = "mutual_information", *, kind:
             `"variance"`: that of members' probabilities, or values, summed over classes or targets.
         kind: what the outputs are, if they are no logits: a name or the ensemble.
     """
-    if method not in get_args(Method):
-        raise ValueError(f"Expected method in {list(get_args(Method))}. Received: {method!r}")
+    checks.option("method", method, get_args(Method))
     if (kinds.named(kind) or getattr(logits, "kind", None)) is Kind.VALUES:
         if method != "variance":
             raise ValueError(f"Expected method='variance' for a regression. Received: {method!r}")
-        return np.asarray(likelihood.check_logits(logits), np.float64).var(axis=1).sum(axis=-1)
+        values = likelihood.check_logits(logits).astype(np.float64)
+        checks.check_range("values", values, checks.LARGEST_VALUE)
+        return values.var(axis=1).sum(axis=-1)
     read, multilabel = kinds.read(logits, kind)
     if method == "max_probability":
         largest = likelihood.mixture_probabilities(read).max(axis=-1)
@@ -65,9 +67,8 @@ def batch_ood_score(
         kind: what the outputs are, if they are no logits: a name or the ensemble.
         seed: decides what is drawn where there are more than 4,096 labelings of a batch.
     """
-    if method not in get_args(BatchMethod):
-        raise ValueError(f"Expected method in {list(get_args(BatchMethod))}. Received: {method!r}")
-    check_at_least("size", size, 1)
+    checks.option("method", method, get_args(BatchMethod))
+    size = checks.integer("size", size, 1)
     read, multilabel = kinds.read(logits, kind)
     if multilabel:
         raise ValueError("Expected one label per example. Received: outputs of several labels, or with positions")
@@ -92,17 +93,17 @@ def mahalanobis_score(features: ArrayLike, known_features: ArrayLike, known_labe
         known_labels: `[known]`, their classes.
     """
     new, known, labels = (
-        np.asarray(features, np.float64),
-        np.asarray(known_features, np.float64),
-        np.asarray(known_labels),
+        checks.floats("features", features, checks.LARGEST_VALUE),
+        checks.floats("known_features", known_features, checks.LARGEST_VALUE),
+        checks.array("known_labels", known_labels),
     )
-    if new.ndim != 2 or known.shape[1:] != new.shape[1:] or labels.shape != known.shape[:1] or not len(known):
+    checks.check_range("known_labels", labels, checks.LARGEST_FLOAT)
+    fits = new.ndim == 2 and known.shape[1:] == new.shape[1:] and labels.shape == known.shape[:1]
+    if not fits or not known.size:
         raise ValueError(
             "Expected features [batch, features], known_features [known, features] and known_labels [known]. "
             f"Received: {new.shape}, {known.shape} and {labels.shape}"
         )
-    if not (np.isfinite(new).all() and np.isfinite(known).all()):
-        raise ValueError("Expected finite features. Received: NaN or infinite values")
     classes, places = np.unique(labels, return_inverse=True)
     means = np.stack([known[places == place].mean(axis=0) for place in range(len(classes))])
     centered = known - means[places]
@@ -112,4 +113,5 @@ def mahalanobis_score(features: ArrayLike, known_features: ArrayLike, known_labe
     nearest = np.full(len(new), np.inf)
     for mean in means:
         np.minimum(nearest, np.square((new - mean) @ whiten.T).sum(axis=1), out=nearest)
+    checks.check_result("distances", nearest, features=new, known_features=known)
     return nearest

@@ -8,12 +8,14 @@ Shapes: member outputs `[batch, members, outputs]`, targets `[batch, targets]`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.decisions import fitting
 from tf_ensembles.decisions.fitting import Objective
@@ -22,6 +24,8 @@ from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import components, heads
 
 PARTS = 3  # of a new shape
+_MOST_FACTOR = math.log(1000.0)  # of standard deviations, as a logarithm
+_MOST_LOG, _MOST_SHIFT = 30.0, 1000.0  # of weights and factors of a new shape, and of its shifts
 LEAST = 0.2  # A part is at least so many standard deviations wide: none shrinks to a point.
 
 
@@ -36,28 +40,34 @@ def fitted(model: Any, members: Array, y: Any, method: str, objective: Objective
         objective: `"marginal"` or `"joint"`.
         tau: examples per joint prediction.
     """
+    checks.check_range("member outputs", members, checks.LARGEST_VALUE)
     parts = model.head.components(tf.constant(members, tf.float64))
-    targets = tf.reshape(tf.constant(np.asarray(y), tf.float64), [len(members), -1])
-    if targets.shape[1] != parts.loc.shape[-1] or not np.isfinite(np.asarray(targets)).all():
-        raise ValueError(
-            f"Expected finite targets [{len(members)}, {parts.loc.shape[-1]}]. Received: shape {np.shape(y)}"
-        )
+    given, wanted = checks.floats("targets", y, checks.LARGEST_VALUE), (len(members), int(parts.loc.shape[-1]))
+    if given.size != wanted[0] * wanted[1] or len(given) != len(members):
+        raise ValueError(f"Expected finite targets {list(wanted)}. Received: shape {given.shape}")
+    targets = tf.constant(given.reshape(wanted))
 
     def loss_of(change: Any) -> Any:
         return lambda parameters: fitting.nll(components.log_likelihood(change(parameters), targets), objective, tau)
 
     if method == "temperature":
-        found = fitting.minimize(
-            loss_of(lambda parameters: parts._replace(scale=parts.scale * tf.exp(parameters))), np.zeros(1)
+        widened = loss_of(lambda parameters: parts._replace(scale=parts.scale * tf.exp(parameters)))
+        found, undetermined = fitting.minimize(widened, np.zeros(1), np.array([_MOST_FACTOR]))
+        factor = float(np.exp(found)[0])
+        what = f"the size of the noise: the NLL falls the {'more' if factor > 1.0 else 'less'} there is"
+        fitting.warn_of_chance(
+            len(members), 4, what if undetermined[0] else None, f"{factor:.3g} times the members' own"
         )
         calibrated = CalibratedNoise(model, name="calibrated")
-        calibrated.factor.assign(np.exp(found)[0])
+        calibrated.factor.assign(factor)
         return calibrated
     if parts.df is not None:
         raise ValueError("Expected normal members for method='quantiles'. Received: Student's t; use 'temperature'")
     # From a wide part in the middle and one on either side; their order does not matter.
     begin = np.concatenate([[1.0, 0.0, 0.0], [0.0, -1.0, 1.0], np.log([1.0 - LEAST, 0.5, 0.5])])
-    shape = _shape(fitting.minimize(loss_of(lambda parameters: reshaped(parts, *_shape(parameters))), begin))
+    limit = np.repeat([_MOST_LOG, _MOST_SHIFT, _MOST_LOG], PARTS)
+    shape = _shape(fitting.minimize(loss_of(lambda parameters: reshaped(parts, *_shape(parameters))), begin, limit)[0])
+    fitting.warn_of_chance(len(members), 4)
     made = CalibratedShape(model, name="calibrated")
     for variable, value in zip((made.log_weights, made.shifts, made.factors), shape, strict=True):
         variable.assign(np.asarray(value))

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import ranking
 
 # How many thresholds are tried. Each has to hold by itself with probability 1 - delta / _TRIED.
@@ -31,10 +32,11 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, risk: float =
         delta: the probability with which the guarantee may fail, in (0, 1).
     """
     scores, right = ranking.check_confidences(confidence, correct)
-    ranking.check_fraction("risk", risk, below_one=True)
-    ranking.check_fraction("delta", delta, below_one=True)
+    checks.number("risk", risk, "(0, 1)")
+    checks.number("delta", delta, "(0, 1)")
     # So many without one error are needed, and the threshold itself is one more.
-    least = math.ceil(math.log(delta / _TRIED) / math.log1p(-risk))
+    log_delta = math.log(delta) - math.log(_TRIED)
+    least = math.ceil(min(log_delta / math.log1p(-risk), 1e18))
     if len(scores) < least + 1:
         raise ValueError(
             f"Expected at least {least + 1} examples for risk={risk} and delta={delta}. Received: {len(scores)}"
@@ -44,7 +46,7 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, risk: float =
     found = math.inf
     for place in np.unique(np.geomspace(least, len(scores) - 1, _TRIED).astype(np.int64)):
         above = int(np.searchsorted(-scores, -scores[place], side="left"))
-        if _log_at_most(int(errors[above]), above, risk) <= math.log(delta / _TRIED):
+        if _log_at_most(int(errors[above]), above, risk) <= log_delta:
             found = float(np.nextafter(scores[place], math.inf))
     if found == math.inf:
         warnings.warn(

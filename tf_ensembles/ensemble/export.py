@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import draws, files, portable_draws
+from tf_ensembles import draws, files
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.members import structure
 from tf_ensembles.metrics import kinds, likelihood
@@ -101,7 +101,7 @@ class _Endpoints:
         return self._each(x, False, _Endpoint.members)
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = portable_draws.uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
+        draw = draws.portable_uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
         member = tf.cast(draw * len(self._healthy), tf.int32)
         return self._each(x, True, lambda part, raw: part.sample(raw, member, key))
 

@@ -21,7 +21,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import legacy_keras
+from tf_ensembles import checks, legacy_keras
 from tf_ensembles.draws import Purpose
 from tf_ensembles.linear import inputs as linear_input
 from tf_ensembles.linear.agents import LinearAgent, Perturbation, table_2
@@ -53,7 +53,9 @@ def posterior(x: Tensor, y: Tensor, noise_variance: Tensor, prior_variance: Tens
     prior_variance = linear_input.per_problem("prior_variance", prior_variance, x, above_zero=True)
     precision, target = _sums(x, y, 1.0 / noise_variance, 1.0 / prior_variance)
     linear_input.check_loss(precision, target, 1.0 / prior_variance, x=x, y=y)
-    return distribution_from_sums(precision, target)
+    made = _from_sums(precision, target)
+    linear_input.check_result("the posterior", made.mean, made.cov, noise_variance=noise_variance, y=y)
+    return made
 
 
 @linear_input.graph_ready
@@ -74,7 +76,10 @@ def ensemble_distribution(
     bootstrap = tf.get_static_value(loss.bootstrap_variance)
     if bootstrap is None or np.any(bootstrap != 0.0):  # The sum over the data is most of the work: skip it if zero.
         spread += _gram(x, tf.square(loss.weight) * loss.bootstrap_variance)
-    return distribution_from_sums(precision, target, tf.broadcast_to(spread, tf.shape(precision)), floor)
+    linear_input.check_result("their spread", spread, **vars(loss))
+    made = _from_sums(precision, target, tf.broadcast_to(spread, tf.shape(precision)), floor)
+    linear_input.check_result("the distribution", made.mean, made.cov, **vars(loss))
+    return made
 
 
 @linear_input.graph_ready
@@ -83,7 +88,7 @@ def distribution_from_sums(
 ) -> Gaussian:
     """Returns `N(A^-1 b, A^-1 B A^-1)` from sums over the data, for callers that update the sums as data arrive.
 
-    Pure TensorFlow, without checks: `precision` must be positive definite. It never fails on a singular `spread`.
+    `precision` must be positive definite; in graphs, that is not checked. It never fails on a singular `spread`.
 
     Args:
       precision: `A`, `[..., d, d]`.
@@ -92,6 +97,30 @@ def distribution_from_sums(
       spread_floor: a lower bound of the eigenvalues of `B`, `[...]`; known where there is a prior, and it saves an
         eigendecomposition per problem.
     """
+    precision, target = linear_input.tensor("precision", precision), linear_input.tensor("target", target)
+    shape = precision.shape
+    if not shape.rank or shape.rank < 2 or shape[-1] == 0 or not shape[-1:].is_compatible_with(shape[-2:-1]):
+        raise ValueError(f"Expected precision of shape [..., d, d]. Received: {precision.shape}")
+    if not target.shape.is_compatible_with(precision.shape[:-1]):
+        raise ValueError(f"Expected target of shape {precision.shape[:-1]}. Received: {target.shape}")
+    given = {"precision": precision, "target": target}
+    linear_input.check_finite(given)
+    linear_input.check_loss(precision, target, tf.constant(-np.inf, DTYPE))  # Nothing is known of its eigenvalues.
+    if spread is not None:
+        spread = given["spread"] = linear_input.tensor("spread", spread)
+        if not spread.shape.is_compatible_with(precision.shape):
+            raise ValueError(f"Expected spread of shape {precision.shape}. Received: {spread.shape}")
+        linear_input.check_finite({"spread": spread})
+    if spread_floor is not None:
+        spread_floor = linear_input.per_problem("spread_floor", spread_floor, precision)
+    made = _from_sums(precision, target, spread, spread_floor)
+    linear_input.check_result("the distribution", made.mean, made.cov, **given)
+    return made
+
+
+def _from_sums(
+    precision: Tensor, target: Tensor, spread: Tensor | None = None, spread_floor: Tensor | None = None
+) -> Gaussian:
     # A = U U' with U upper triangular makes U'^-1 a lower triangular factor of A^-1 and keeps everything below a
     # product of triangles: no matrix is ever worse conditioned than A, though A^-1 A^-1 would square it.
     upper = tf.reverse(tf.linalg.cholesky(tf.reverse(precision, [-2, -1])), [-2, -1])
@@ -132,8 +161,13 @@ def minimize(x: Tensor, targets: Tensor, weight: Tensor, regularizer: Tensor, an
         linear_input.tensor("targets", targets),
         linear_input.tensor("anchors", anchors),
     )
-    wanted = [*x.shape[:-2], targets.shape[-2] if targets.shape.rank else None, x.shape[-2]]
-    if targets.shape.rank != x.shape.rank or list(targets.shape) != wanted:
+    if not x.shape.rank or x.shape.rank < 2 or targets.shape.rank != x.shape.rank:
+        raise ValueError(
+            "Expected x of shape [..., T, d] and targets of shape [..., members, T]. "
+            f"Received: {x.shape} and {targets.shape}"
+        )
+    wanted = [*x.shape[:-2], targets.shape[-2], x.shape[-2]]
+    if list(targets.shape) != wanted:
         raise ValueError(f"Expected targets of shape [..., members, T] = {wanted}. Received: {targets.shape}")
     if list(anchors.shape) != [*wanted[:-1], x.shape[-1]]:
         raise ValueError(f"Expected anchors of shape {[*wanted[:-1], x.shape[-1]]}. Received: {anchors.shape}")
@@ -164,9 +198,9 @@ def sample_members(
 
     The same seed gives the same members; problems and members have independent perturbations.
     """
-    if num_members < 1:
-        raise ValueError(f"Expected num_members >= 1. Received: {num_members}")
+    checks.integer("num_members", num_members, 1)
     x, y = linear_input.data(x, y)
+    checks.fits(2 * num_members * (x.shape.num_elements() or 1), f"num_members={num_members} of x {x.shape}")
     loss = _perturbation(x, y, weight, regularizer, prior_variance, bootstrap_variance)
     batch, num_data, dim = tf.shape(y)[:-1], tf.shape(x)[-2], tf.shape(x)[-1]
     noise = linear_input.normals(tf.concat([batch, [num_members, num_data]], 0), seed, Purpose.LINEAR_TARGET.stream)
@@ -184,10 +218,14 @@ def fit(members: Tensor) -> Gaussian:
     Singular, so at an infinite KL from any posterior, unless there are more members than dimensions.
     """
     members = linear_input.tensor("members", members)
+    if members.shape.rank is None or members.shape.rank < 2 or 0 in members.shape[-2:].as_list():
+        raise ValueError(f"Expected members of shape [..., members, d]. Received: {members.shape}")
+    linear_input.check_finite({"members": members})
     count = members.shape[-2]
     mean = tf.reduce_mean(members, axis=-2)
     centered = members - mean[..., tf.newaxis, :]
     cov = tf.matmul(centered, centered, transpose_a=True) / max(count - 1, 1)
+    linear_input.check_result("their covariance", cov, members=members)
     if count <= members.shape[-1]:  # Singular for certain; rounding must not decide.
         scale, regular = tf.zeros_like(cov), tf.zeros(tf.shape(cov)[:-2], tf.bool)
         return Gaussian(mean, cov, scale, regular)
@@ -202,8 +240,11 @@ def kl(p: Gaussian, q: Gaussian) -> Tensor:
     distributions give zero up to rounding, which may be negative.
     """
     p, q = _factored("p", p), _factored("q", q)
-    if p.mean.shape[-1] != q.mean.shape[-1]:
-        raise ValueError(f"Expected p and q of one dimension. Received: p {p.mean.shape}, q {q.mean.shape}")
+    if p.mean.shape[-1] != q.mean.shape[-1] or linear_input.broadcast(p.mean.shape, q.mean.shape) is None:
+        raise ValueError(
+            "Expected p and q of one dimension, for problems that broadcast. "
+            f"Received: p {p.mean.shape}, q {q.mean.shape}"
+        )
     regular = tf.logical_and(p.regular, q.regular)
     # Degenerate problems take the identity through the computation: a zero on the diagonal would give NaN.
     identity = tf.eye(tf.shape(p.mean)[-1], dtype=DTYPE)
@@ -211,7 +252,9 @@ def kl(p: Gaussian, q: Gaussian) -> Tensor:
     tfd = legacy_keras.import_tfp().distributions
     first = tfd.MultivariateNormalTriL(p.mean, tf.where(keep, p.scale, identity))
     second = tfd.MultivariateNormalTriL(q.mean, tf.where(keep, q.scale, identity))
-    return tf.where(regular, first.kl_divergence(second), tf.constant(np.inf, DTYPE))
+    divergence = first.kl_divergence(second)
+    linear_input.check_result("the KL", divergence, p=p.mean, q=q.mean)
+    return tf.where(regular, divergence, tf.constant(np.inf, DTYPE))
 
 
 @linear_input.graph_ready
@@ -225,9 +268,15 @@ def lower_bound(gamma: Tensor, num_data: Tensor) -> Tensor:
     gamma, num_data = linear_input.tensor("gamma", gamma), linear_input.tensor("num_data", num_data)
     linear_input.check_sign("gamma", gamma)
     linear_input.check_sign("num_data", num_data)
+    if not gamma.shape.rank or gamma.shape[-1] == 0 or linear_input.broadcast(num_data.shape, gamma.shape[:-1]) is None:
+        raise ValueError(
+            f"Expected gamma of shape [..., d] and num_data a number or [...]. "
+            f"Received: {gamma.shape} and {num_data.shape}"
+        )
     scaled = num_data[..., tf.newaxis] * gamma
     average = tf.reduce_mean(scaled, axis=-1, keepdims=True)
     bound = 0.5 * tf.reduce_sum(tf.math.log1p(average) - tf.math.log1p(scaled), axis=-1)
+    linear_input.check_result("the bound", bound, gamma=gamma, num_data=num_data)
     return tf.maximum(bound, 0.0)  # Jensen's inequality; equal gammas give zero up to rounding.
 
 
@@ -247,6 +296,7 @@ def agent_parameters(
       agent_prior_variance: `s0_hat^2`, tuned for ensemble-p and its weighted kin; `prior_variance` when None. The other
         agents have it fixed.
     """
+    checks.option("agent", agent, [str(one) for one in LinearAgent])
     agent = LinearAgent(agent)
     tuned = agent in (LinearAgent.ENSEMBLE_P, LinearAgent.WEIGHTED_P)
     if agent_prior_variance is not None and not tuned:
@@ -257,9 +307,12 @@ def agent_parameters(
     )
     linear_input.check_sign("noise_variance", noise, above_zero=True)
     linear_input.check_sign("prior_variance", prior, above_zero=True)
+    if noise.shape.num_elements() == 0:
+        raise ValueError(f"Expected noise_variance, a number or [..., T]. Received: shape {noise.shape}")
     agent_prior = (
         prior if agent_prior_variance is None else linear_input.tensor("agent_prior_variance", agent_prior_variance)
     )
+    linear_input.check_sign("agent_prior_variance", agent_prior)
     average = tf.reduce_mean(noise, axis=-1, keepdims=True) if noise.shape.rank else noise
     row = table_2(agent, noise, average, 1.0 / prior, agent_prior)
     names = (field.name for field in dataclasses.fields(row))

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
+
 Tensor = Any  # TensorFlow ships no types; functions accept NumPy arrays and numbers wherever they accept tensors.
 
 DTYPE = tf.float64
@@ -31,23 +33,24 @@ def threshold(dim: Tensor) -> Tensor:
 def tensor(name: str, value: Tensor) -> Tensor:
     """Returns the value as a float64 tensor."""
     if tf.is_tensor(value):
+        if not (value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool):
+            raise ValueError(f"Expected {name} of a real dtype. Received: {checks.shown(value)}")
         return tf.cast(value, DTYPE)
-    try:
-        # By way of NumPy: TensorFlow alone would round Python numbers to float32 first.
-        return tf.constant(np.asarray(value, np.float64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected {name} to be an array of numbers. Received: {value!r}") from error
+    # By way of NumPy: TensorFlow alone would round Python numbers to float32 first.
+    return tf.constant(checks.array(name, value).astype(np.float64, copy=False))
 
 
 def normals(shape: Tensor, seed: int, stream: int) -> Tensor:
     """Returns float64 draws of N(0, 1), a pure function of the seed and of a stream of `draws.Purpose`."""
+    if not tf.is_tensor(seed):
+        checks.integer("seed", seed, -checks.LARGEST_INTEGER)
     return tf.random.stateless_normal(shape, [seed, stream], dtype=DTYPE)
 
 
 def data(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Returns inputs `[..., T, d]` and their targets `[..., T]`."""
     x, y = tensor("x", x), tensor("y", y)
-    if x.shape.rank is None or x.shape.rank < 2 or not x.shape[:-1].is_compatible_with(y.shape):
+    if x.shape.rank is None or x.shape.rank < 2 or not x.shape[:-1].is_compatible_with(y.shape) or x.shape[-1] == 0:
         raise ValueError(f"Expected x of shape [..., T, d] and y of shape [..., T]. Received: x {x.shape}, y {y.shape}")
     return x, y
 
@@ -62,14 +65,18 @@ def check_sign(name: str, value: Tensor, above_zero: bool = False) -> None:
         raise ValueError(f"Expected finite {name} {'>' if above_zero else '>='} 0. Received: {wrong.flat[0]}")
 
 
+def broadcast(first: tf.TensorShape, second: tf.TensorShape) -> tf.TensorShape | None:
+    """Returns the shape that two shapes broadcast to; None where they do not."""
+    try:
+        return tf.broadcast_static_shape(first, second)
+    except ValueError:
+        return None
+
+
 def _check_broadcast(name: str, value: Tensor, shape: tf.TensorShape, meaning: str) -> None:
     if not (value.shape.is_fully_defined() and shape.is_fully_defined()):
         return
-    try:
-        fits = tf.broadcast_static_shape(value.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if broadcast(value.shape, shape) != shape:
         raise ValueError(f"Expected {name} to broadcast to {meaning} = {shape}. Received: {value.shape}")
 
 
@@ -89,8 +96,17 @@ def per_problem(name: str, value: Tensor, x: Tensor, above_zero: bool = False) -
     return value
 
 
+def check_result(what: str, *results: Tensor, **arrays: Tensor) -> None:
+    """Raises where something that was computed is not finite, for numbers that are too large or too small."""
+    if tf.executing_eagerly():
+        for result in results:
+            checks.check_result(what, result, **arrays)
+
+
 def check_finite(arrays: dict[str, Tensor]) -> None:
-    """Raises on NaN and infinity, naming the array."""
+    """Raises on NaN and infinity, naming the array; only where values exist."""
+    if not tf.executing_eagerly():
+        return
     for name, value in arrays.items():
         if not bool(tf.reduce_all(tf.math.is_finite(value))):
             raise ValueError(f"Expected finite numbers in {name}. Received: NaN or infinity")
@@ -109,7 +125,7 @@ def check_loss(precision: Tensor, target: Tensor, regularizer: Tensor, **arrays:
         return
     values = tf.linalg.eigvalsh(precision)
     if not bool(tf.reduce_all(values[..., 0] > limit * values[..., -1])):
-        lowest = float(tf.reduce_min(values[..., 0] / values[..., -1]))
+        lowest = float(tf.reduce_min(values[..., 0] / tf.abs(values[..., -1])))
         raise ValueError(
             "Expected a loss with one minimizer: regularizer > 0, or weighted inputs that span all d dimensions, "
             f"within float64's precision. Received: a matrix whose eigenvalues have the ratio {lowest:.1e}"

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import linear, moved
+from tf_ensembles import checks, linear, moved
 from tf_ensembles.base import Array
 from tf_ensembles.draws import Purpose
 from tf_ensembles.linear import inputs as linear_input
@@ -60,13 +60,11 @@ class Setting:
     prior_variance: float = 1.0  # s0^2
 
     def __post_init__(self) -> None:
-        covariance = np.asarray(self.input_covariance, np.float64)
+        covariance = checks.floats("input_covariance", self.input_covariance)
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise ValueError(f"Expected input_covariance of shape [d, d]. Received: {covariance.shape}")
-        if self.num_data < 0:
-            raise ValueError(f"Expected num_data >= 0. Received: {self.num_data}")
-        if not self.prior_variance > 0.0:
-            raise ValueError(f"Expected prior_variance > 0. Received: {self.prior_variance}")
+        checks.integer("num_data", self.num_data, 0)
+        checks.number("prior_variance", self.prior_variance, "(0, inf)")
 
     @property
     def dim(self) -> int:
@@ -116,17 +114,18 @@ def make_setting(
     grows along the direction in which inputs vary least (`"weakest"`), so that heteroscedasticity worsens the
     conditioning of Gamma, or most (`"strongest"`), where it makes up for the inputs' own conditioning.
     """
-    if noise_along not in ("weakest", "strongest"):
-        raise ValueError(f"Expected noise_along 'weakest' or 'strongest'. Received: {noise_along!r}")
-    if dim < 1 or condition < 1.0 or heteroscedasticity < 0.0 or not snr > 0.0:
-        raise ValueError(
-            "Expected dim >= 1, condition >= 1, heteroscedasticity >= 0 and snr > 0. "
-            f"Received: {dim}, {condition}, {heteroscedasticity}, {snr}"
-        )
+    checks.option("noise_along", noise_along, ("weakest", "strongest"))
+    checks.integer("dim", dim, 1)
+    checks.fits(dim * dim, f"dim={dim}")
+    checks.number("condition", condition, "[1, inf)")
+    checks.number("heteroscedasticity", heteroscedasticity, "[0, inf)")
+    checks.number("snr", snr, "(0, inf)")
+    checks.seed(seed)
     eigenvalues = np.geomspace(1.0, 1.0 / condition, dim)
     eigenvalues /= eigenvalues.mean()
     basis, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))
     noise: Callable[[Tensor], Tensor] = ConstantNoise(1.0 / snr)
+    checks.check_result("the noise", [1.0 / snr, 1.0 / math.sqrt(eigenvalues.min())], snr=snr, condition=condition)
     if heteroscedasticity > 0.0:
         axis = -1 if noise_along == "weakest" else 0
         direction = tuple((basis[:, axis] / math.sqrt(eigenvalues[axis])).tolist())
@@ -141,12 +140,14 @@ def sample_inputs(
     eigenvalues, basis = np.linalg.eigh(np.asarray(setting.input_covariance, np.float64))
     if eigenvalues[0] < -1e-9 * abs(eigenvalues[-1]):
         raise ValueError(f"Expected input_covariance without negative eigenvalues. Received: {eigenvalues[0]}")
+    checks.fits(math.prod([*shape, setting.dim]), f"inputs of shape {[*shape, setting.dim]}")
     normal = linear_input.normals([*shape, setting.dim], seed, stream)
     return tf.matmul(normal * np.sqrt(np.maximum(eigenvalues, 0.0)), tf.constant(basis), transpose_b=True)
 
 
 def sample_problems(setting: Setting, num_problems: int, seed: int) -> Problems:
     """Draws `num_problems` problems at once."""
+    checks.integer("num_problems", num_problems, 1)
     x = sample_inputs(setting, (num_problems, setting.num_data), seed)
     noise_variance = setting.noise(x)
     normal = linear_input.normals([num_problems, setting.dim], seed, Purpose.LINEAR_COEFFICIENTS.stream)
@@ -178,7 +179,8 @@ def monte_carlo_gamma(setting: Setting, num_inputs: int, seed: int, num_parts: i
       The estimate from all inputs, `[d]`, and those from each of `num_parts` equal parts, `[parts, d]`, whose scatter
       tells the error of anything computed from gamma.
     """
-    size = num_inputs // num_parts
+    checks.integer("num_parts", num_parts, 1)
+    size = checks.integer("num_inputs", num_inputs, 1) // num_parts
     if size < setting.dim:
         raise ValueError(f"Expected num_inputs >= {num_parts * setting.dim}. Received: {num_inputs}")
     parts = []

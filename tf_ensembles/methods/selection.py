@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.metrics import likelihood
 
@@ -19,7 +20,7 @@ def greedy(log_likelihood: Array, num: int, tau: int = 10) -> Array:
     members = log_likelihood.shape[1]
     if not 1 <= num <= members:
         raise ValueError(f"Expected to choose between 1 and {members} members. Received: {num}")
-    likelihood.check_at_least("tau", tau, 1)
+    checks.integer("tau", tau, 1)
     if len(log_likelihood) < tau:
         raise ValueError(f"Expected at least tau={tau} examples. Received: {len(log_likelihood)}")
     each = np.asarray(likelihood.joint(np.asarray(log_likelihood, np.float64), tau))  # [batches, members]

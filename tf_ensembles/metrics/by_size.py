@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import functions
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
@@ -39,6 +40,7 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
         labels: `[examples]` integers, in random order: neighbors are the anchors of the joint likelihood.
         tau: labels per joint prediction.
     """
+    tau, _, _ = formulas.check_dyadic(tau, 2, 0)
     counts = np.asarray(formulas.count_probabilities(tau, 2))
     drawn = np.arange(len(counts))
     # Running sums over members: logarithms of their likelihoods, `[examples]` and `[pairs of anchors, how often the
@@ -48,7 +50,10 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
     mixture: Floats = np.zeros(())
     scores = []
     for size, logits in enumerate(members, start=1):
-        checked, classes = formulas.check(logits[:, None], labels)
+        member = checks.array("logits", logits)
+        if member.ndim != 2:
+            raise ValueError(f"Expected logits of a member, [examples, classes]. Received: {member.shape}")
+        checked, classes = formulas.check(member[:, None], labels)
         log_probabilities = np.concatenate([part for _, part in formulas.log_softmax_slices(checked)])[:, 0]
         likelihood = log_probabilities[np.arange(len(classes)), classes]
         pairs = likelihood[: len(likelihood) // 2 * 2].reshape(-1, 2)

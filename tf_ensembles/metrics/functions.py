@@ -30,14 +30,16 @@ from typing import Any, Literal, NamedTuple, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
-from tf_ensembles.metrics.likelihood import Floats, check_at_least
+from tf_ensembles.metrics.likelihood import Floats
 
 Anchors = Literal["consecutive", "random"]
 
 # How near to an edge, in bins, a confidence counts as on it: above float32 rounding, so that both precisions agree.
 EDGE_TOLERANCE = 1e-5
+MOST_BINS = 10**6  # Finer ones are below the precision of float32.
 # Classes whose probabilities are this near to the largest are tied with it, for the same reason.
 TIE_TOLERANCE = 1e-6
 # From this many labels on, sorted labels are no accident.
@@ -73,7 +75,7 @@ def mixture(logits: ArrayLike, *, kind: Any = None) -> Floats:
 def _read(logits: ArrayLike, labels: ArrayLike, kind: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns checked logits and labels, in the shapes of `likelihood`."""
     read, several = kinds.read(logits, kind)
-    array, positions = np.asarray(labels), np.shape(logits)[2:-1]
+    array, positions = checks.array("integer labels", labels), np.shape(logits)[2:-1]
     if several and array.shape == (len(read),) and read.shape[2] == 1:
         array = array[:, None]
     if positions and array.shape[: 1 + len(positions)] == (len(read), *positions) and array.ndim < len(positions) + 3:
@@ -141,7 +143,7 @@ def joint_nll(
 
 def joint_of(likelihood: Floats, tau: int, standard_error: bool = False) -> Any:
     """Returns the joint NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
-    check_at_least("tau", tau, 1)
+    tau = checks.integer("tau", tau, 1)
     _num_groups(likelihood, "tau", tau)
     return with_error(-formulas.log_mean_exp(formulas.joint(likelihood, tau)), standard_error)
 
@@ -223,10 +225,8 @@ def dyadic_of(
     standard_error: bool = False,
 ) -> Any:
     """Returns the dyadic NLL of members' log-likelihoods `[batch, members]`, of classes or of numbers."""
-    for name, number, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
-        check_at_least(name, number, least)
-    if anchors not in get_args(Anchors):
-        raise ValueError(f"Expected anchors to be one of {get_args(Anchors)}. Received: {anchors!r}")
+    tau, kappa, seed = formulas.check_dyadic(tau, kappa, seed)
+    checks.option("anchors", anchors, get_args(Anchors))
     per_pass = _num_groups(likelihood, "kappa", kappa)
     if anchors == "consecutive":
         if num_batches is not None:
@@ -234,7 +234,8 @@ def dyadic_of(
         groups = np.arange(per_pass * kappa).reshape(per_pass, kappa)
     else:
         num_batches = len(likelihood) if num_batches is None else num_batches
-        check_at_least("num_batches", num_batches, 1)
+        num_batches = checks.integer("num_batches", num_batches, 1)
+        checks.fits(2 * num_batches * (kappa + likelihood.shape[1]), f"num_batches={num_batches} of kappa={kappa}")
         groups = _random_groups(len(likelihood), kappa, num_batches, seed)
     values = dyadic_values(likelihood, groups, tau, seed)
     value = float(values.mean())
@@ -266,7 +267,7 @@ def ece(logits: ArrayLike, labels: ArrayLike, num_bins: int = 15, *, kind: Any =
     Confidence is the mixture's largest probability. Bins have equal width over [0, 1] and contain their upper edge,
     `(0, 1/num_bins], (1/num_bins, 2/num_bins], ...`; a confidence within float32 rounding of an edge counts as on it.
     """
-    check_at_least("num_bins", num_bins, 1)
+    num_bins = checks.integer("num_bins", num_bins, 1, MOST_BINS)
     probabilities, classes = _by_label(logits, labels, kind)
     confidence = probabilities.max(axis=-1)
     gaps = (predicted(probabilities) == classes) - confidence
@@ -348,7 +349,8 @@ def with_error(values: Floats, standard_error: bool) -> float | tuple[float, flo
 def dyadic_values(likelihood: Floats, groups: NDArray[np.int64], tau: int, seed: int) -> Floats:
     """Returns the joint NLL given each group of anchors, `[groups]`: expected over the counts, or of drawn ones."""
     values = np.zeros(len(groups))
-    kappa, step = groups.shape[1], max(1, formulas.SLICE_ELEMENTS // likelihood.shape[1])
+    kappa, members = groups.shape[1], likelihood.shape[1]
+    step = max(1, formulas.SLICE_ELEMENTS // (members if kappa <= 2 else max(members, tau * kappa)))
     for start in range(0, len(groups), step):
         rows = slice(start, min(start + step, len(groups)))
         anchors = [likelihood[groups[rows, k]] for k in range(kappa)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import lazy
+from tf_ensembles import checks, lazy
 from tf_ensembles.metrics import likelihood
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def named(kind: Any) -> Kind | None:
         return Kind(kind)
     found = getattr(kind, "kind", None)
     if not isinstance(found, Kind):
-        raise ValueError(f"Expected kind= a name or an ensemble that knows its outputs. Received: {kind!r}")
+        raise ValueError(f"Expected kind= a name or an ensemble that knows its outputs. Received: {checks.shown(kind)}")
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import draws, lazy, machine
+from tf_ensembles import checks, draws, lazy, machine
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -28,24 +28,26 @@ Floats = NDArray[np.float64]
 
 # Work goes by slices of about this many numbers: the float64 copies then take some 10 MB, whatever the batch.
 SLICE_ELEMENTS = 2**19
+# Labels of a dyadic batch at most: each number of draws of an anchor is a term of its own.
+MOST_DRAWS = 10_000
 
 
 def check_logits(logits: ArrayLike) -> NDArray[Any]:
     """Returns `logits` as a real, finite, non-empty array `[batch, members, classes]`, or raises."""
     if isinstance(logits, dict):
         raise ValueError(f"Expected the logits of one output. Received: a dict of outputs {sorted(logits)}")
-    array = np.asarray(logits)
+    array = checks.array("logits", logits)
     if array.ndim < 3 or 0 in array.shape:
         raise ValueError(f"Expected non-empty logits of shape [batch, members, classes]. Received: {array.shape}")
-    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+    if array.dtype.kind == "b":
         raise ValueError(f"Expected logits of a real dtype. Received: {array.dtype}")
-    num_bad = array.size - int(np.count_nonzero(np.isfinite(array)))
-    if num_bad:
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):
         members = np.flatnonzero(~np.isfinite(array).all(axis=(0, *range(2, array.ndim))))
         raise ValueError(
-            f"Expected finite logits. Received: {num_bad} NaN or infinite of {array.size} values, in members "
-            f"{members.tolist()}; leave members that diverged out: logits[:, ~model.diverged]"
+            f"Expected finite logits. Received: NaN or infinite values of members {members.tolist()}; leave out members "
+            "that diverged: logits[:, ~model.diverged]"
         )
+    checks.check_range("logits", array, checks.LARGEST_LOGIT)
     return array
 
 
@@ -57,7 +59,7 @@ def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[n
 
 def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
     """Returns labels that fit checked logits: classes `[batch]`, or `[batch, labels]` of zeros and ones; or raises."""
-    array, batch, num_classes = np.asarray(labels), logits.shape[0], logits.shape[-1]
+    array, batch, num_classes = checks.array("integer labels", labels), logits.shape[0], logits.shape[-1]
     if logits.ndim == 4 and array.shape != (batch, logits.shape[2]):
         raise ValueError(f"Expected labels of shape {(batch, logits.shape[2])}. Received: {array.shape}")
     if logits.ndim == 3 and array.ndim == 2 and array.shape == (batch, num_classes):
@@ -67,8 +69,6 @@ def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
         )
     if logits.ndim == 3 and array.shape != (batch,):
         raise ValueError(f"Expected one label per example, shape [{batch}] as in the logits. Received: {array.shape}")
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"Expected integer labels. Received: dtype {array.dtype}")
     wrong = array[(array != np.floor(array)) | ~np.isfinite(array)] if array.dtype.kind == "f" else array[:0]
     if len(wrong):
         raise ValueError(f"Expected integer labels. Received: {wrong[0]}")
@@ -77,10 +77,9 @@ def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def check_at_least(name: str, value: Any, least: int) -> None:
-    """Raises unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"Expected an integer {name} >= {least}. Received: {value!r}")
+def check_dyadic(tau: Any, kappa: Any, seed: Any) -> tuple[int, int, int]:
+    """Returns tau labels, kappa anchors and a seed as integers, or raises."""
+    return checks.integer("tau", tau, 1, MOST_DRAWS), checks.integer("kappa", kappa, 1), checks.integer("seed", seed, 0)
 
 
 def log_softmax(logits: ArrayLike) -> Floats:
@@ -163,7 +162,13 @@ def count_probabilities(tau: int, kappa: int) -> list[float]:
 
     A single anchor takes every draw, whatever n says, so one term of weight 1 is enough for it.
     """
-    return [1.0] if kappa == 1 else [math.comb(tau, count) / 2**tau for count in range(tau + 1)]
+    if kappa == 1:
+        return [1.0]
+    ways, probabilities = 1, []
+    for count in range(tau + 1):
+        probabilities.append(ways / 2**tau)
+        ways = ways * (tau - count) // (count + 1)
+    return probabilities
 
 
 def log_joint_counts(log_probs: Floats, counts: Floats) -> Floats:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tf_ensembles import checks
 from tf_ensembles.metrics.likelihood import Floats
 
 
@@ -58,7 +59,7 @@ def fpr_at(score_in: ArrayLike, score_out: ArrayLike, tpr: float = 0.95) -> floa
         tpr: the fraction of foreign examples to find, at least.
     """
     known, foreign = _scores("score_in", score_in), np.sort(_scores("score_out", score_out))
-    check_fraction("tpr", tpr)
+    checks.number("tpr", tpr, "(0, 1]")
     # A hair below the product: 0.95 * 20 is 19, whatever its last bit says.
     threshold = foreign[len(foreign) - math.ceil(tpr * len(foreign) * (1 - 1e-12))]
     return float(np.mean(known >= threshold))
@@ -102,19 +103,13 @@ def risk_at_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float)
         coverage: the fraction of examples that is predicted at least, in (0, 1].
     """
     curve = risk_coverage(confidence, correct)
-    check_fraction("coverage", coverage)
+    checks.number("coverage", coverage, "(0, 1]")
     return float(curve.risk[math.ceil(coverage * len(curve.risk) * (1 - 1e-12)) - 1])
-
-
-def check_fraction(name: str, value: float, below_one: bool = False) -> None:
-    """Raises unless `value` lies in (0, 1], or in (0, 1)."""
-    if not (isinstance(value, (int, float, np.number)) and 0 < value <= 1) or (below_one and value == 1):
-        raise ValueError(f"Expected {name} in (0, 1{')' if below_one else ']'}. Received: {value!r}")
 
 
 def check_confidences(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
     """Returns confidences `[batch]` and ones where predictions were right, or raises."""
-    scores, right = _scores("confidence", confidence), np.asarray(correct)
+    scores, right = _scores("confidence", confidence), checks.array("correct", correct)
     if right.shape != scores.shape or not np.isin(right, (0, 1)).all():
         raise ValueError(
             f"Expected correct of shape {scores.shape}, true or false. Received: {right.dtype} of shape {right.shape}"
@@ -123,7 +118,7 @@ def check_confidences(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 
 
 def _scores(name: str, values: ArrayLike) -> Floats:
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
+    array = checks.floats(name, values)
+    if array.ndim != 1 or not len(array):
         raise ValueError(f"Expected finite {name} of shape [batch], not empty. Received: {name} of shape {array.shape}")
     return array

@@ -20,10 +20,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import kinds, likelihood
-from tf_ensembles.metrics.functions import EDGE_TOLERANCE, TIE_TOLERANCE
+from tf_ensembles.metrics.functions import EDGE_TOLERANCE, MOST_BINS, TIE_TOLERANCE
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.metrics.likelihood import check_at_least
 from tf_ensembles.regression import components, heads
 
 _register = keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -259,9 +259,8 @@ class ECE(MemberMetric):
     """`metrics.ece`, streaming: expected calibration error of the mixture over `num_bins` equal bins."""
 
     def __init__(self, num_bins: int = 15, name: str | None = "ece", dtype: Any = None, kind: Any = None) -> None:
-        check_at_least("num_bins", num_bins, 1)
-        super().__init__(num_bins + 1, name, dtype, kind)
-        self.num_bins = num_bins
+        self.num_bins = checks.integer("num_bins", num_bins, 1, MOST_BINS)
+        super().__init__(self.num_bins + 1, name, dtype, kind)
 
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
         probabilities = likelihood.mixture_tensor(logits)
@@ -355,9 +354,8 @@ class JointNLL(_GroupMean):
     """
 
     def __init__(self, tau: int = 10, name: str | None = "joint_nll", dtype: Any = None, kind: Any = None) -> None:
-        check_at_least("tau", tau, 1)
-        super().__init__(tau, name, dtype, kind)
-        self.tau = tau
+        self.tau = checks.integer("tau", tau, 1)
+        super().__init__(self.tau, name, dtype, kind)
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
         return -likelihood.log_mean_exp_tensor(tf.reduce_sum(groups, axis=1))
@@ -385,10 +383,8 @@ class DyadicNLL(_GroupMean):
         dtype: Any = None,
         kind: Any = None,
     ) -> None:
-        for argument, value, least in (("tau", tau, 1), ("kappa", kappa, 1), ("seed", seed, 0)):
-            check_at_least(argument, value, least)
-        super().__init__(kappa, name, dtype, kind)
-        self.tau, self.kappa, self.seed = tau, kappa, seed
+        self.tau, self.kappa, self.seed = likelihood.check_dyadic(tau, kappa, seed)
+        super().__init__(self.kappa, name, dtype, kind)
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
         if self.kappa > 2:

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import draws
-from tf_ensembles.metrics.likelihood import SLICE_ELEMENTS, Floats, check_at_least, log_mean_exp
+from tf_ensembles import checks, draws
+from tf_ensembles.metrics.likelihood import SLICE_ELEMENTS, Floats, log_mean_exp
 from tf_ensembles.regression import components, heads
 
 # Keys of the draws of one seed lie side by side; those of two seeds are this far apart.
@@ -38,8 +38,11 @@ class PredictiveDistribution:
     @classmethod
     def of_outputs(cls, head: heads.Head, outputs: ArrayLike, seed: int = 0) -> PredictiveDistribution:
         """Returns the distribution of members' outputs in memory, `[batch, members, outputs]`."""
-        array = np.asarray(outputs)
-        return cls(head, lambda: iter([array]), seed)
+        array = checks.array("outputs", outputs)
+        checks.check_range("outputs", array, checks.LARGEST_VALUE)
+        if array.ndim != 3 or 0 in array.shape:
+            raise ValueError(f"Expected outputs [batch, members, outputs], not empty. Received: {array.shape}")
+        return cls(head, lambda: iter([array]), checks.seed(seed))
 
     # What is asked most: moments.
 
@@ -86,10 +89,12 @@ class PredictiveDistribution:
         Args:
             level: a probability in (0, 1): `[batch, targets]`; or several: `[batch, targets, levels]`.
         """
-        several = not np.isscalar(level) and np.ndim(level) > 0
-        levels = np.array([heads.check_level(one) for one in np.atleast_1d(np.asarray(level)).tolist()])
+        given = checks.array("level", level)
+        several = given.ndim > 0
+        levels = np.array([heads.check_level(one) for one in given.ravel().tolist()])
         tensor = tf.constant(levels, tf.float64)
         found = self._map(lambda outputs: _quantile(self._head, outputs, tensor), width=len(levels))
+        checks.check_result("quantiles", found, level=given)
         return found if several else found[..., 0]
 
     def interval(self, level: float = 0.9) -> tuple[Floats, Floats]:
@@ -101,7 +106,7 @@ class PredictiveDistribution:
     def cdf(self, y: ArrayLike) -> Floats:
         """Returns the probability of a target at or below y, `[batch, targets]`; y may be `[batch]` for one target."""
         return self._map(
-            lambda outputs, targets: np.asarray(components.cdf(self._head.components(outputs), targets)), y
+            lambda outputs, targets: np.asarray(components.cdf(self._head.components(outputs), targets)), _targets(y)
         )
 
     def log_prob(self, y: ArrayLike) -> Floats:
@@ -118,13 +123,14 @@ class PredictiveDistribution:
         def of(outputs: tf.Tensor, targets: tf.Tensor) -> Any:
             return np.asarray(components.log_likelihood(self._head.components(outputs), targets))
 
-        return self._map(of, y)
+        return self._map(of, _targets(y))
 
     # Draws.
 
     def sample(self, num_draws: int, seed: int = 0) -> NDArray[np.float32]:
         """Returns independent draws of every row, `[batch, draws, targets]`: each has a member and noise of its own."""
-        check_at_least("num_draws", num_draws, 1)
+        num_draws, seed = checks.integer("num_draws", num_draws, 1), checks.seed(seed)
+        checks.fits(num_draws, f"num_draws={num_draws}")
         numbers = np.arange(num_draws)
 
         def of(outputs: tf.Tensor, first: int) -> Any:
@@ -151,10 +157,11 @@ class PredictiveDistribution:
             keys: in place of the two before, integers `[draws]`: the draw of a key is what the signature `sample` of an
                 exported ensemble returns for it.
         """
-        check_at_least("num_draws", num_draws, 1)
-        check_at_least("seed", seed, 0)
+        num_draws = checks.integer("num_draws", num_draws, 1, _KEYS_PER_SEED)
+        checks.fits(num_draws, f"num_draws={num_draws}")
+        seed = checks.integer("seed", seed, 0, 2**31 - 1)
         numbers = np.arange(num_draws, dtype=np.int64) + seed * _KEYS_PER_SEED
-        numbers = numbers if keys is None else np.atleast_1d(np.asarray(keys, np.int64))
+        numbers = numbers if keys is None else checks.ids("keys", keys)
 
         def of(outputs: tf.Tensor, first: int) -> Any:
             member = draws.uniform(self._seed, numbers, [0], purpose=draws.Purpose.SERVED_MEMBER)[:, 0, 0]
@@ -172,7 +179,7 @@ class PredictiveDistribution:
     def _map(
         self,
         function: Callable[..., Any],
-        y: ArrayLike | None = None,
+        targets: Floats | None = None,
         *,
         offset: bool = False,
         width: int = 1,
@@ -183,12 +190,11 @@ class PredictiveDistribution:
         Args:
             function: takes outputs `[rows, members, outputs]` in float64; then targets `[rows, targets]` if there are
                 any, or the number of the first row if `offset`.
-            y: targets of all rows.
+            targets: of all rows, checked.
             offset: whether the function wants row numbers.
             width: how many numbers it makes of each output.
             dtype: of the result.
         """
-        targets = None if y is None else np.asarray(y, np.float64)
         results, first = [], 0
         for part in self._parts():
             size = max(1, SLICE_ELEMENTS // (part.shape[1] * part.shape[2] * width))
@@ -212,6 +218,10 @@ def joint_uniform(seed: Any, keys: Any, rows: Any, num_targets: int) -> tf.Tenso
 def _member_index(uniform: tf.Tensor, num_members: int) -> tf.Tensor:
     """Returns members `[...]` from uniform numbers, which may round up to one past the last."""
     return tf.minimum(tf.cast(uniform * num_members, tf.int32), num_members - 1)
+
+
+def _targets(y: ArrayLike) -> Floats:
+    return checks.floats("targets", y, checks.LARGEST_VALUE)
 
 
 def _rows_of(targets: Floats, first: int, count: int, num_targets: int) -> tf.Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import components
 from tf_ensembles.regression.components import Components
@@ -26,16 +27,12 @@ def std_of(raw: tf.Tensor, min_std: float) -> tf.Tensor:
 
 def check_min_std(min_std: Any) -> float:
     """Returns the floor of standard deviations, or raises."""
-    if not (isinstance(min_std, int | float | np.number) and 0.0 < min_std < math.inf):
-        raise ValueError(f"Expected a finite min_std > 0, in units of the target. Received: {min_std!r}")
-    return float(min_std)
+    return checks.number("min_std", min_std, "(0, inf)")
 
 
 def check_level(level: Any, name: str = "level") -> float:
     """Returns a probability strictly between 0 and 1, or raises."""
-    if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0.0 < level < 1.0:
-        raise ValueError(f"Expected {name} in (0, 1). Received: {level!r}")
-    return float(level)
+    return checks.number(name, level, "(0, 1)")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,13 @@ Shapes: targets `[batch]` or `[batch, targets]`, outputs `[batch, outputs]`.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.regression import components, heads
 
 _register = keras.saving.register_keras_serializable(package="tf_ensembles")
@@ -77,9 +76,8 @@ class GaussianNLL(_Likelihood):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        if not (isinstance(beta, int | float | np.number) and 0.0 <= beta <= 1.0):
-            raise ValueError(f"Expected beta in [0, 1]. Received: {beta!r}")
-        self.beta, self.head = float(beta), heads.Gaussian(heads.check_min_std(min_std))
+        self.beta = checks.number("beta", beta, "[0, 1]")
+        self.head = heads.Gaussian(heads.check_min_std(min_std))
 
     def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
         """Returns nats, `[batch]`; weighted where beta says so."""
@@ -116,9 +114,8 @@ class StudentTNLL(_Likelihood):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        if not (isinstance(df, int | float | np.number) and 2.0 < df < math.inf):
-            raise ValueError(f"Expected finite degrees of freedom df > 2. Received: {df!r}")
-        self.head = heads.StudentT(heads.check_min_std(min_std), float(df))
+        df = checks.number("df", df, "(2, inf)")
+        self.head = heads.StudentT(heads.check_min_std(min_std), df)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -148,9 +145,7 @@ class MixtureNLL(_Likelihood):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        if isinstance(num_parts, bool) or not isinstance(num_parts, int | np.integer) or num_parts < 1:
-            raise ValueError(f"Expected an integer num_parts >= 1. Received: {num_parts!r}")
-        self.head = heads.Mixture(int(num_parts), heads.check_min_std(min_std))
+        self.head = heads.Mixture(checks.integer("num_parts", num_parts, 1), heads.check_min_std(min_std))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -178,9 +173,9 @@ class Pinball(HeadLoss):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        checked = tuple(heads.check_level(level, "every level") for level in levels)
-        if not checked or any(a >= b for a, b in itertools.pairwise(checked)):
-            raise ValueError(f"Expected levels in ascending order. Received: {levels}")
+        checked = tuple(heads.check_level(level, "every level") for level in checks.sequence("levels", levels))
+        if any(a >= b for a, b in itertools.pairwise(checked)):
+            raise ValueError(f"Expected levels in ascending order. Received: {checks.shown(levels)}")
         self.head = heads.Quantiles(checked)
 
     def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:

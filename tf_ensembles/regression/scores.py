@@ -18,10 +18,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
+from tf_ensembles import checks
 from tf_ensembles.metrics import functions
-from tf_ensembles.metrics.likelihood import SLICE_ELEMENTS, Floats, check_at_least
+from tf_ensembles.metrics.likelihood import SLICE_ELEMENTS, Floats
 from tf_ensembles.regression import components, heads
 from tf_ensembles.regression.components import Components
+
+# Levels of a calibration curve at most.
+MOST_LEVELS = 10**6
 
 
 class CalibrationCurve(NamedTuple):
@@ -111,7 +115,8 @@ def crps(mean: ArrayLike, std: ArrayLike, y: ArrayLike, *, standard_error: bool 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
     """Root of the mean squared error of the mixture's mean, over examples and targets."""
-    means, _, targets = _check(mean, np.ones(np.shape(mean)), y)
+    means = _means(mean)
+    targets = _targets(y, means)
     return float(np.sqrt(np.mean((means.mean(axis=1) - targets) ** 2)))
 
 
@@ -142,7 +147,8 @@ def interval_scores(c: Components, y: tf.Tensor, level: float) -> tf.Tensor:
 def calibration_curve(mean: ArrayLike, std: ArrayLike, y: ArrayLike, num_levels: int = 19) -> CalibrationCurve:
     """Returns evenly spaced levels, and the share of targets at or below the quantile of each."""
     levels = calibration_levels(num_levels)
-    return CalibrationCurve(levels, np.mean(_pit(mean, std, y).ravel()[:, None] <= levels, axis=0))
+    probabilities = np.sort(_pit(mean, std, y), axis=None)
+    return CalibrationCurve(levels, np.searchsorted(probabilities, levels, side="right") / len(probabilities))
 
 
 def calibration_error(mean: ArrayLike, std: ArrayLike, y: ArrayLike, num_levels: int = 19) -> float:
@@ -153,13 +159,14 @@ def calibration_error(mean: ArrayLike, std: ArrayLike, y: ArrayLike, num_levels:
 
 def calibration_levels(num_levels: int) -> Floats:
     """Returns `1, 2, ... num_levels`, each over `num_levels + 1`."""
-    check_at_least("num_levels", num_levels, 1)
+    num_levels = checks.integer("num_levels", num_levels, 1, MOST_LEVELS)
     return np.arange(1, num_levels + 1) / (num_levels + 1)
 
 
 def sharpness(mean: ArrayLike, std: ArrayLike) -> float:
     """Mean over examples and targets of the mixture's standard deviation: how much a prediction says."""
-    means, stds, _ = _check(mean, std, None)
+    means = _means(mean)
+    stds = _stds(std, means)
     return float(np.mean(np.sqrt((stds**2).mean(axis=1) + means.var(axis=1))))
 
 
@@ -168,30 +175,40 @@ def _pit(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> Floats:
     return _by_rows(components.cdf, *_check(mean, std, y))
 
 
-def _check(mean: ArrayLike, std: ArrayLike, y: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
+def _check(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Returns means and standard deviations `[batch, members, targets]` and targets `[batch, targets]`, or raises."""
-    means, stds = np.asarray(mean, np.float64), np.asarray(std, np.float64)
+    means = _means(mean)
+    return means, _stds(std, means), _targets(y, means)
+
+
+def _means(mean: ArrayLike) -> Floats:
+    """Returns means `[batch, members, targets]`, or raises."""
+    means = checks.floats("means", mean, checks.LARGEST_VALUE)
     if means.ndim not in (2, 3) or 0 in means.shape:
         raise ValueError(
             f"Expected non-empty means [batch, members] or [batch, members, targets]. Received: {means.shape}"
         )
-    if stds.shape != means.shape:
+    return means.reshape(*means.shape[:2], -1)
+
+
+def _stds(std: ArrayLike, means: Floats) -> Floats:
+    """Returns standard deviations in the shape of checked means, or raises."""
+    stds = checks.floats("standard deviations", std, checks.LARGEST_VALUE)
+    if stds.shape != means.shape and (*stds.shape, 1) != means.shape:
         raise ValueError(f"Expected a standard deviation for each mean, {means.shape}. Received: {stds.shape}")
-    if not np.isfinite(means).all():
-        raise ValueError(f"Expected finite means. Received: {means[~np.isfinite(means)][0]}")
-    if not (np.isfinite(stds) & (stds > 0.0)).all():
-        wrong = stds[~(np.isfinite(stds) & (stds > 0.0))][0]
-        raise ValueError(f"Expected finite standard deviations > 0. Received: {wrong}")
-    means, stds = (one.reshape(*one.shape[:2], -1) for one in (means, stds))
-    targets = np.zeros((len(means), means.shape[2])) if y is None else np.asarray(y, np.float64)
+    if not stds.min() > 0.0:
+        raise ValueError(f"Expected finite standard deviations > 0. Received: {stds.min()}")
+    return stds.reshape(means.shape)
+
+
+def _targets(y: ArrayLike, means: Floats) -> Floats:
+    """Returns targets `[batch, targets]` of checked means, or raises."""
+    targets, wanted = checks.floats("targets", y, checks.LARGEST_VALUE), (len(means), means.shape[2])
     if targets.ndim == 1:
         targets = targets[:, None]
-    if targets.shape != (len(means), means.shape[2]):
-        wanted = (len(means), means.shape[2])
+    if targets.shape != wanted:
         raise ValueError(f"Expected targets of shape {wanted}, as the means say. Received: {targets.shape}")
-    if not np.isfinite(targets).all():
-        raise ValueError(f"Expected finite targets. Received: {targets[~np.isfinite(targets)][0]}")
-    return means, stds, targets
+    return targets
 
 
 def _by_rows(function: Callable[..., Any], means: Floats, stds: Floats, y: Floats, width: int = 1) -> NDArray[Any]:
@@ -202,4 +219,6 @@ def _by_rows(function: Callable[..., Any], means: Floats, stds: Floats, y: Float
         rows = slice(start, start + size)
         normal = Components(tf.constant(means[rows, :, None]), tf.constant(stds[rows, :, None]))
         results.append(np.asarray(function(normal, tf.constant(y[rows]))))
-    return np.concatenate(results)
+    values = np.concatenate(results)
+    checks.check_result("the score", values, mean=means, std=stds, y=y)
+    return values

@@ -14,7 +14,6 @@ import keras
 import tensorflow as tf
 
 from tf_ensembles.metrics.kinds import Kind
-from tf_ensembles.metrics.likelihood import check_at_least
 from tf_ensembles.metrics.streaming import MemberMetric
 from tf_ensembles.regression import components, heads, scores
 
@@ -127,9 +126,8 @@ class CalibrationError(ValueMetric):
     def __init__(
         self, num_levels: int = 19, name: str | None = "calibration_error", dtype: Any = None, kind: Any = None
     ) -> None:
-        check_at_least("num_levels", num_levels, 1)
-        super().__init__(name, dtype, kind, num_levels)
-        self.num_levels = num_levels
+        self.num_levels = len(scores.calibration_levels(num_levels))
+        super().__init__(name, dtype, kind, self.num_levels)
 
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         levels = tf.constant(scores.calibration_levels(self.num_levels), y.dtype)

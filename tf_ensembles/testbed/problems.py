@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import base
+from tf_ensembles import base, checks
 from tf_ensembles.draws import Purpose
 from tf_ensembles.metrics import likelihood
 from tf_ensembles.metrics.likelihood import Floats
@@ -52,9 +52,10 @@ class LabelFlip:
     target: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.fraction <= 1.0:
-            raise ValueError(f"Expected a fraction in [0, 1]. Received: {self.fraction}")
-        if self.source == self.target or min(self.source, self.target) < 0:
+        checks.number("a fraction", self.fraction, "[0, 1]")
+        checks.integer("source", self.source, 0)
+        checks.integer("target", self.target, 0)
+        if self.source == self.target:
             raise ValueError(f"Expected two different classes >= 0. Received: {self.source} to {self.target}")
 
 
@@ -69,15 +70,20 @@ class Setting:
     flip: LabelFlip | None = None  # None: labels as drawn
 
     def __post_init__(self) -> None:
-        if self.input_dim < 1 or self.num_train < 1:
+        for name, value in (
+            ("input_dim", checks.integer("input_dim", self.input_dim, 1)),
+            ("data_ratio", checks.number("data_ratio", self.data_ratio, "[0, inf)")),
+            ("temperature", checks.number("temperature", self.temperature, "(0, inf)")),
+            ("num_classes", checks.integer("num_classes", self.num_classes, 2)),
+        ):
+            object.__setattr__(self, name, value)
+        if not 0.5 < self.input_dim * self.data_ratio < checks.LARGEST_INTEGER:
             raise ValueError(
                 "Expected input_dim >= 1 and at least one training example. "
                 f"Received: input_dim={self.input_dim}, data_ratio={self.data_ratio}"
             )
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(f"Expected a finite temperature > 0. Received: {self.temperature}")
-        if self.num_classes < 2:
-            raise ValueError(f"Expected num_classes >= 2. Received: {self.num_classes}")
+        if not isinstance(self.flip, LabelFlip | None):
+            raise ValueError(f"Expected flip, a LabelFlip or None. Received: {checks.shown(self.flip)}")
         if self.flip is not None and max(self.flip.source, self.flip.target) >= self.num_classes:
             raise ValueError(f"Expected classes below {self.num_classes} to flip. Received: {self.flip}")
 
@@ -105,9 +111,9 @@ _ID = re.compile(rf"(?:testbed/)?d(\d+)-r{_NUMBER}-t{_NUMBER}(?:-c(\d+))?(?:-fli
 
 def setting_from_id(setting_id: str) -> Setting:
     """Returns the setting that `Setting.id` names."""
-    match = _ID.fullmatch(setting_id)
+    match = _ID.fullmatch(setting_id) if isinstance(setting_id, str) else None
     if match is None:
-        raise ValueError(f"Expected an id such as {SETTINGS[0].id!r}. Received: {setting_id!r}")
+        raise ValueError(f"Expected an id such as {SETTINGS[0].id!r}. Received: {checks.shown(setting_id)}")
     dim, ratio, temperature, classes, fraction, source, target = match.groups()
     flip = LabelFlip(float(fraction), int(source), int(target)) if fraction is not None else None
     return Setting(int(dim), float(ratio), float(temperature), int(classes or 2), flip)
@@ -126,7 +132,9 @@ class Environment:
         for kernel, bias in self.layers[:-1]:
             hidden = np.maximum(hidden @ kernel + bias, 0.0)
         kernel, bias = self.layers[-1]
-        return (hidden @ kernel + bias) / self.temperature
+        logits = (hidden @ kernel + bias) / self.temperature
+        checks.check_result("logits", logits, temperature=self.temperature)
+        return logits
 
     def log_probs(self, x: base.Array) -> Floats:
         """Returns `log P*(y | x)`, `[batch, classes]`."""
@@ -179,7 +187,12 @@ def make_problem(
         num_classes: classes of the labels.
         flip: training labels to corrupt; the truth that predictions are scored by stays clean.
     """
-    setting = Setting(int(input_dim), float(data_ratio), float(temperature), int(num_classes), flip)
+    setting = Setting(input_dim, data_ratio, temperature, num_classes, flip)
+    seed = checks.seed(seed)
+    checks.fits(
+        setting.num_train * (setting.input_dim + max(HIDDEN_SIZES)) + max(HIDDEN_SIZES) * setting.num_classes,
+        f"{setting.num_train} training examples, input_dim={input_dim}, num_classes={num_classes}",
+    )
     environment = _make_environment(setting, generator(setting, seed, Purpose.TESTBED_ENVIRONMENT))
     random = generator(setting, seed, Purpose.TESTBED_TRAIN)
     x = random.standard_normal((setting.num_train, setting.input_dim), np.float32)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_ensembles import base
+from tf_ensembles import base, checks
 from tf_ensembles.draws import Purpose
 from tf_ensembles.metrics import functions, likelihood
 from tf_ensembles.metrics.likelihood import Floats
@@ -62,8 +62,10 @@ def evaluate(
         exact: whether to sum over all label counts rather than draw some; `None` chooses by their number.
     """
     for name, value, least in (("tau", tau, 1), ("kappa", kappa, 1), ("num_batches", num_batches, 2)):
-        if value < least:
-            raise ValueError(f"Expected {name} >= {least}. Received: {value}")
+        checks.integer(name, value, least)
+    tau, kappa, num_batches, seed = int(tau), int(kappa), int(num_batches), checks.seed(seed)
+    dim = problem.setting.input_dim
+    checks.fits(2 * num_batches * kappa * dim, f"num_batches={num_batches} of kappa={kappa} inputs [{dim}]")
     random = generator(problem.setting, problem.seed, Purpose.TESTBED_TEST, seed)
     x = _draw_inputs(InputDistribution(inputs), random, num_batches * kappa, problem.setting.input_dim)
     labels = problem.environment.draw_labels(x, random)
@@ -104,14 +106,30 @@ def joint_kl(
         random: draws the counts where they are not summed over.
         exact: as in `evaluate`.
     """
-    _, members, classes = logits.shape
+    logits = likelihood.check_logits(logits)
+    log_probs = checks.floats("true_log_probs", true_log_probs, checks.LARGEST_LOGIT)
+    tau, kappa = checks.integer("tau", tau, 1), checks.integer("kappa", kappa, 1)
+    if logits.ndim != 3:
+        raise ValueError(f"Expected logits [batches * kappa, members, classes]. Received: {logits.shape}")
+    batch, members, classes = logits.shape
+    if log_probs.shape != (batch, classes) or batch % kappa:
+        raise ValueError(
+            f"Expected true_log_probs {(batch, classes)}, as logits say, and rows in groups of kappa={kappa}. "
+            f"Received: {log_probs.shape}"
+        )
+    if np.abs(np.exp(np.minimum(log_probs, 1.0)).sum(axis=-1) - 1.0).max() > 1e-6:
+        raise ValueError(
+            "Expected true_log_probs, logarithms of rows that add up to 1. "
+            f"Received: numbers from {log_probs.min():g} to {log_probs.max():g}"
+        )
     cells = kappa * classes
-    truth = true_log_probs.reshape(-1, cells)
+    truth = log_probs.reshape(-1, cells)
     num_counts = math.comb(tau + cells - 1, cells - 1)
     if exact is None:
         exact = num_counts <= MAX_EXACT_COUNTS
     probs = np.exp(truth) / kappa
     if exact:
+        checks.fits(num_counts * cells, f"all {num_counts} label counts of tau={tau} and kappa={kappa}")
         counts = np.broadcast_to(_count_vectors(tau, cells), (len(truth), num_counts, cells))
         weights = np.exp(_log_multinomial(tau, cells) + counts @ np.log(np.maximum(probs, 1e-300))[..., None])[..., 0]
     else:
@@ -134,13 +152,17 @@ def _draw_inputs(kind: InputDistribution, random: np.random.Generator, num: int,
 
 
 def _predict(predictive: base.Predictive, x: NDArray[np.float32], num_classes: int) -> base.Array:
-    parts = [np.asarray(predictive(x[start : start + _PREDICT_ROWS])) for start in range(0, len(x), _PREDICT_ROWS)]
-    logits = np.concatenate(parts)
-    if logits.ndim != 3 or logits.shape[0] != len(x) or logits.shape[2] != num_classes:
-        raise ValueError(
-            f"Expected a predictive that returns logits [{len(x)}, members, {num_classes}]. Received: {logits.shape}"
-        )
-    return likelihood.check_logits(logits)
+    parts = []
+    for start in range(0, len(x), _PREDICT_ROWS):
+        rows = x[start : start + _PREDICT_ROWS]
+        logits = checks.array("logits of the predictive", predictive(rows))
+        if logits.ndim != 3 or logits.shape[0] != len(rows) or logits.shape[2] != num_classes:
+            raise ValueError(
+                f"Expected a predictive that returns logits [{len(rows)}, members, {num_classes}]. "
+                f"Received: {logits.shape}"
+            )
+        parts.append(likelihood.check_logits(logits))
+    return np.concatenate(parts)
 
 
 @functools.lru_cache(maxsize=16)

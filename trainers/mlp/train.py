@@ -23,7 +23,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap as bootstraps
-from tf_ensembles import draws, machine
+from tf_ensembles import checks, draws, machine
 from trainers.mlp import graph as compiled_graph
 from trainers.mlp.graph import Network as Network
 
@@ -117,14 +117,14 @@ def _truncated_normal(uniform: Floats) -> Floats:
 
 def draw_order(num_examples: int, num_draws: int, seed: int) -> NDArray[np.int32]:
     """Draws which example stands where in an endless reading of the data, shuffled anew every epoch: `[num_draws]`."""
-    return _order_graph()(tf.constant(num_examples), tf.constant(num_draws), tf.constant(seed, tf.int64)).numpy()
+    return _order_graph()(*(tf.constant(number, tf.int64) for number in (num_examples, num_draws, seed))).numpy()
 
 
 @functools.cache
 def _order_graph() -> Any:
     @tf.function(autograph=False)
     def order(num_examples: tf.Tensor, num_draws: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        ids = tf.range(tf.cast(num_examples, tf.int64))
+        ids = tf.range(num_examples)
         epochs = tf.range(tf.math.floordiv(num_draws - 1, num_examples) + 1)
         keys = tf.transpose(draws.uniform(seed, ids, epochs, purpose=draws.Purpose.MLP_ORDER)[..., 0])
         return tf.reshape(tf.argsort(keys, axis=-1, stable=True), [-1])[:num_draws]
@@ -163,6 +163,9 @@ def train(
     inputs = flatten(x)
     inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
     batch = min(schedule.batch_size, len(inputs))
+    num_members, weights = sum(group.num_members for group in groups), sum(map(math.prod, network.kernel_shapes))
+    checks.fits(3 * num_members * weights, f"{num_members} members of {weights} weights")
+    checks.fits(schedule.num_steps * batch, f"num_steps={schedule.num_steps} of {batch} examples")
     ids, order = _reading(len(inputs), schedule, batch, order)
     sizes = [group.num_members for group in groups]
     blocks = _blocks(sum(sizes))
@@ -200,6 +203,9 @@ def train(
         mine = slice(end - group.num_members, end)
         prior_kernels = tuple(kernel[mine] for kernel in priors) if priors is not None and group.prior_scale else ()
         kernels = tuple(kernel[mine] for kernel in merged)
+        given = {name: getattr(group, name) for name in ("l2", "learning_rate", "prior_scale")}
+        for kernel in kernels:
+            checks.check_result("training", kernel, **given)
         results.append(Trained(kernels, prior_kernels, float(group.prior_scale), workers))
     return results
 

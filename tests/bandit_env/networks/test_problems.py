@@ -57,5 +57,5 @@ def test_what_is_no_problem_is_told():
         problems.make_wheel([0], 10, 1.5)
     with pytest.raises(ValueError, match="Expected data of"):
         problems.make_data("iris", [0], 10)
-    with pytest.raises(ValueError, match="seeds >= 0"):
+    with pytest.raises(ValueError, match="seeds, a sequence that is not empty"):
         problems.make_wheel([], 10)

@@ -1,5 +1,7 @@
 """Calibration: fitted numbers against SciPy on NumPy's formulas, and against the truth that labels were drawn from."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -254,3 +256,106 @@ def test_a_new_shape_is_saved_and_exported(tmp_path):
     mean = signatures["serving_default"](inputs=tf.constant(x))["mean"]
     np.testing.assert_allclose(mean, calibrated.predict_proba(x), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(mean, calibrated.predict_distribution(x).mean, rtol=1e-4, atol=1e-5)
+
+
+# Data that do not determine a constant.
+
+
+def _grid_nll(logits, labels, spread):
+    """The least NLL over a fine grid of temperatures whose calibrated logits are from 1/100 to 100 in size."""
+    temperatures = spread / np.geomspace(0.01, 100.0, 2001)
+    return min(_nll(logits / temperature, labels) for temperature in temperatures)
+
+
+def _spread(logits):
+    wide = np.asarray(logits, np.float64)
+    return np.abs(wide - wide.mean(axis=-1, keepdims=True)).mean()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(
+    ("num", "right", "words"),
+    [
+        (1, True, "1 calibration example cannot determine the temperature: .*falls the more certain"),
+        (1, False, "1 calibration example cannot determine the temperature: .*falls the less certain"),
+        (40, True, "40 calibration examples cannot determine the temperature: .*falls the more certain"),
+        (40, False, "40 calibration examples cannot determine the temperature: .*falls the less certain"),
+    ],
+)
+def test_a_temperature_that_data_do_not_determine_is_bounded_and_told(num, right, words, scale):
+    logits = scale * LOGITS[:num].astype(np.float64)
+    mixture = _softmax(LOGITS[:num]).mean(axis=1)
+    labels = mixture.argmax(axis=-1) if right else mixture.argmin(axis=-1)
+    if right and num > 1:
+        logits = np.repeat(logits[:, :1], M, axis=1)  # Members agree, so that certainty is never wrong.
+        labels = logits[:, 0].argmax(axis=-1)
+    with pytest.warns(UserWarning, match=words):
+        calibrated = tfe.calibrate(Fixed(M), logits, labels)
+    (temperature,) = calibrated.temperature
+    spread = _spread(logits)
+    assert spread / 101 < temperature < 101 * spread
+    assert temperature < spread if right else temperature > spread
+    # float32 keeps the temperature to seven digits, and the NLL is flat there.
+    assert _nll(logits / temperature, labels) <= _grid_nll(logits, labels, spread) + 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_a_temperature_that_data_determine_follows_the_size_of_logits(scale):
+    """It is bounded in units of the logits: others have their own range."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own = tfe.calibrate(Fixed(M), LOGITS, LABELS).temperature
+        other = tfe.calibrate(Fixed(M), scale * LOGITS.astype(np.float64), LABELS).temperature
+    np.testing.assert_allclose(other, scale * own, rtol=1e-5)
+
+
+def test_an_untrained_model_and_labels_of_chance():
+    logits, labels = RNG.normal(size=(60, M, CLASSES)), np.arange(60) % CLASSES
+    logits[np.arange(60), :, labels] -= 1.0  # What members say is wrong more often than chance.
+    with pytest.warns(UserWarning, match=r"60 calibration examples.*the less certain.*Stopped at"):
+        (temperature,) = tfe.calibrate(Fixed(M), logits, labels).temperature
+    assert temperature == pytest.approx(100.0 * _spread(logits), rel=1e-5)
+    with pytest.warns(UserWarning, match=r"the NLL is the same for all. Stopped at 1"):
+        flat = tfe.calibrate(Fixed(M), np.zeros((60, M, CLASSES)), labels)
+    np.testing.assert_array_equal(flat.temperature, [1.0])
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_classes_that_were_never_seen_have_finite_constants(method):
+    logits = LOGITS[:50].astype(np.float64)
+    labels = logits.mean(axis=1)[:, :2].argmax(axis=-1)  # Two of four classes do not occur.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        calibrated = tfe.calibrate(Fixed(M), logits, labels, method=method)
+    assert np.abs(np.asarray(calibrated.offsets)).max() <= 30.0
+    assert np.asarray(calibrated.factors).max() <= 100.0 / _spread(logits) * (1 + 1e-6)
+    assert any("50 calibration examples" in str(one.message) for one in said) == (method == "vector")
+
+
+def test_noise_that_data_do_not_determine_is_bounded_and_told():
+    outputs = np.repeat(RNG.normal(size=(30, 1, 2)), M, axis=1)
+    model = Fixed(M, Kind.GAUSSIAN, heads.Gaussian(1e-3))
+    exact = np.asarray(model.head.means(tf.constant(outputs)))[:, 0]
+    with pytest.warns(
+        UserWarning, match=r"30 calibration examples cannot determine the size of the noise.*less.*0.001"
+    ):
+        calibrated = tfe.calibrate(model, outputs, exact)
+    assert float(calibrated.factor) == pytest.approx(1e-3, rel=1e-6)
+    away = np.array([[0.1], [0.2], [-0.1]])
+    with pytest.warns(UserWarning, match=r"3 calibration examples: constants .* mostly chance"):
+        few = tfe.calibrate(model, outputs[:3], exact[:3] + away)
+    std = np.asarray(model.head.components(tf.constant(outputs[:3])).scale)[:, 0, 0]
+    # One normal distribution per example: the factor is the root of the mean squared distance, in closed form.
+    np.testing.assert_allclose(float(few.factor), np.sqrt(np.mean((away / std) ** 2)), rtol=1e-5)
+
+
+def test_outputs_and_targets_that_are_not_finite_are_refused():
+    outputs, y = RNG.normal(size=(30, M, 2)), RNG.normal(size=30)
+    model = Fixed(M, Kind.GAUSSIAN, heads.Gaussian(1e-3))
+    spoiled = outputs.copy()
+    spoiled[3, 1, 0] = np.nan
+    for options in ({}, {"method": "quantiles"}, {"method": "conformal", "level": 0.5}):
+        with pytest.raises(ValueError, match=r"Expected finite member outputs. Received: 1 NaN"):
+            tfe.calibrate(model, spoiled, y, **options)
+        with pytest.raises(ValueError, match=r"Expected .*30 examples, as x has. Received: 29|Expected finite targets"):
+            tfe.calibrate(model, outputs, y[:-1], **options)

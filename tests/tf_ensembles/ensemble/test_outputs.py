@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from tf_ensembles import draws, portable_draws
+from tf_ensembles import draws
 from tf_ensembles.ensemble import losses
 from tf_ensembles.metrics.kinds import Kind
 
@@ -214,7 +214,7 @@ def test_the_draw_of_an_exported_sample_is_that_of_draws():
     purpose = draws.Purpose.SERVED_MEMBER
     for seed in (0, 2**40 + 3):
         expected = draws.uniform(seed, np.array(keys, np.int64), [0], purpose=purpose)[:, 0, 0]
-        draw = tf.function(functools.partial(portable_draws.uniform, seed, purpose=purpose))
+        draw = tf.function(functools.partial(draws.portable_uniform, seed, purpose=purpose))
         np.testing.assert_array_equal([draw(tf.constant(key, tf.int64)) for key in keys], expected)
 
 

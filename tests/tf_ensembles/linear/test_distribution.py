@@ -304,7 +304,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, 1.0) * np.ones((2, 3))
         (lambda: linear.posterior(X * np.inf, Y, 1.0, 1.0), "finite numbers in x"),
         (lambda: linear.posterior(X, Y, NAN, 1.0), "finite noise_variance > 0. Received: nan"),
         (lambda: linear.posterior(X * 1e200, Y, 1.0, 1.0), "overflow"),
-        (lambda: linear.posterior("abc", Y, 1.0, 1.0), "x to be an array of numbers"),
+        (lambda: linear.posterior("abc", Y, 1.0, 1.0), "x of a real dtype. Received: 'abc'"),
         (lambda: linear.ensemble_distribution(X, Y, -1.0, 1.0, 1.0, 1.0), "weight >= 0"),
         (lambda: linear.ensemble_distribution(X, Y, 1.0, -1.0, 1.0, 1.0), "regularizer >= 0"),
         (lambda: linear.ensemble_distribution(X, Y, 1.0, 1.0, -1.0, 1.0), "prior_variance >= 0"),
@@ -320,6 +320,17 @@ NAN = np.where(np.arange(3) == 1, np.nan, 1.0) * np.ones((2, 3))
         (lambda: linear.kl(_gaussian(1.0), _gaussian(np.nan)), "finite numbers in q.cov"),
         (lambda: linear.kl(_gaussian(1.0), linear.Gaussian(np.zeros(3), np.eye(3))), "one dimension"),
         (lambda: linear.kl(_gaussian(1.0), linear.Gaussian(np.zeros(3), np.eye(2))), "q.mean"),
+        (
+            lambda: linear.kl(linear.fit(np.eye(6).reshape(2, 3, 6)[..., :2]), linear.fit(np.ones((3, 4, 2)))),
+            "broadcast",
+        ),
+        (lambda: linear.fit(np.full((4, 2), np.nan)), "finite numbers in members"),
+        (lambda: linear.posterior(X + 1j, Y, 1.0, 1.0), "x of a real dtype. Received: complex128 of shape"),
+        (
+            lambda: linear.posterior(tf.constant(X + 1j), Y, 1.0, 1.0),
+            "x of a real dtype. Received: complex128 of shape",
+        ),
+        (lambda: linear.lower_bound([1.0, 1e308], 1e308), "the bound can be computed"),
     ],
 )
 def test_bad_input_gets_a_clear_error(call, message):

@@ -293,7 +293,7 @@ def test_bad_arrays_are_refused(function, logits, labels, message):
         (lambda z, y: metrics.dyadic_nll(z, y, seed=-1), "seed >= 0"),
         (
             lambda z, y: metrics.dyadic_nll(z, y, anchors="Random"),
-            "one of .*'consecutive', 'random'.*Received: 'Random'",
+            "anchors in .*'consecutive', 'random'.*Received: 'Random'",
         ),
         (lambda z, y: metrics.dyadic_nll(z, y, num_batches=5), "num_batches=None with consecutive"),
         (lambda z, y: metrics.dyadic_nll(z, y, anchors="random", num_batches=0), "num_batches >= 1"),

@@ -113,11 +113,11 @@ def test_round_trip_and_wrong_columns(loss):
         (lambda: tfe.losses.GaussianNLL(beta=-1.0), r"Expected beta in \[0, 1\]. Received: -1.0"),
         (lambda: tfe.losses.GaussianNLL(min_std=0.0), "Expected a finite min_std > 0"),
         (lambda: tfe.losses.GaussianNLL(min_std=-1.0), "Expected a finite min_std > 0"),
-        (lambda: tfe.losses.StudentTNLL(df=2.0), "Expected finite degrees of freedom df > 2"),
+        (lambda: tfe.losses.StudentTNLL(df=2.0), "Expected a finite df > 2"),
         (lambda: tfe.losses.MixtureNLL(0), "Expected an integer num_parts >= 1"),
         (lambda: tfe.losses.Pinball((0.5, 1.0)), r"Expected every level in \(0, 1\). Received: 1.0"),
         (lambda: tfe.losses.Pinball((0.5, 0.1)), "Expected levels in ascending order"),
-        (lambda: tfe.losses.Pinball(()), "Expected levels in ascending order"),
+        (lambda: tfe.losses.Pinball(()), "Expected levels, a sequence that is not empty"),
     ],
 )
 def test_bad_settings(make, match):

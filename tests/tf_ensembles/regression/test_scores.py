@@ -155,7 +155,7 @@ def test_a_calibrated_ensemble_is_seen_to_be():
         ({"std": np.ones((4, 3))}, "Expected a standard deviation for each mean"),
         ({"mean": np.full((4, 2), np.nan)}, "Expected finite means"),
         ({"mean": np.ones(4), "std": np.ones(4)}, r"Expected non-empty means \[batch, members\]"),
-        ({"y": np.array([1.0, np.nan, 1.0, 1.0])}, "Expected finite targets. Received: nan"),
+        ({"y": np.array([1.0, np.nan, 1.0, 1.0])}, "Expected finite targets. Received: 1 NaN or infinite of 4 values"),
         ({"y": np.ones((4, 2))}, "Expected targets of shape"),
     ],
 )
@@ -231,3 +231,32 @@ def test_weights_and_classes():
     with pytest.raises(ValueError, match=r"Expected level in \(0, 1\)"):
         metrics.Coverage(level=2.0)
     assert isinstance(metric, keras.metrics.Metric)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", [None] * 4, [[1.0], [2.0, 3.0]], np.ones(4) + 1j, np.nan])
+@pytest.mark.parametrize(
+    "score",
+    [
+        metrics.gaussian_nll,
+        metrics.gaussian_joint_nll,
+        metrics.gaussian_dyadic_nll,
+        metrics.crps,
+        metrics.coverage,
+        metrics.interval_score,
+        metrics.calibration_curve,
+        metrics.calibration_error,
+        lambda mean, std, y: metrics.rmse(mean, y),
+    ],
+)
+def test_what_is_no_target_is_not_scored(score, wrong):
+    """Targets of None were scored as zeros."""
+    with pytest.raises(ValueError, match=r"Expected .*targets.* Received: "):
+        score(np.zeros((4, 2)), np.ones((4, 2)), wrong)
+
+
+def test_a_calibration_curve_counts_targets_at_or_below_each_quantile():
+    rng = np.random.default_rng(3)
+    mean, std, y = rng.normal(size=(40, 3, 2)), rng.uniform(0.5, 2.0, (40, 3, 2)), rng.normal(size=(40, 2))
+    curve = metrics.calibration_curve(mean, std, y, num_levels=7)
+    cdf = normal_cdf(y[:, None], mean, std).mean(axis=1).ravel()
+    np.testing.assert_array_equal(curve.observed, [np.mean(cdf <= level) for level in curve.levels])
