@@ -240,7 +240,7 @@ def _carried_bits(totals: tf.Tensor) -> tf.Tensor:
 
 
 def _bytes_of(integer: int) -> list[int]:
-    return list((integer % _WORD).to_bytes_of(8, "little"))
+    return list((integer % _WORD).to_bytes(8, "little"))
 
 
 def _multiply_bits(bits: tf.Tensor, factor: int, add: int = 0) -> tf.Tensor:

@@ -44,7 +44,7 @@ def check_logits(logits: ArrayLike) -> NDArray[Any]:
     if not (np.isfinite(array.min()) and np.isfinite(array.max())):
         members = np.flatnonzero(~np.isfinite(array).all(axis=(0, *range(2, array.ndim))))
         raise ValueError(
-            f"Expected finite logits. Received: NaN or infinite values of members {members.tolist()}; leave out members "
+            f"Expected finite logits. Received: NaN or infinite values of members {members.tolist()}; leave out those "
             "that diverged: logits[:, ~model.diverged]"
         )
     checks.check_range("logits", array, checks.LARGEST_LOGIT)

@@ -38,6 +38,7 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
     _direction = "down"  # Keras's name for which way is better; callbacks that monitor the metric read it.
     _reads: tuple[str, ...] = ("classes",)  # "classes", "distributions" of numbers, "means" of them
     _default_kind = Kind.LOGITS
+    _carry: Any = None  # of joint metrics, [group_size, members]: made when the number of members is known
 
     def __init__(self, num_sums: int, name: str | None, dtype: Any, kind: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
@@ -113,8 +114,9 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
         self._accumulate(labels, kinds.as_logits_tensor(outputs, kind), self._weights(sample_weight), counted)
 
     def forget_members(self) -> None:
-        """Makes the metric ready for another number of members, without anything seen."""
+        """Forgets all that was seen, and how many members there were."""
         self.reset_state()
+        self._carry = None
 
     def _weights(self, sample_weight: Any) -> tf.Tensor | None:
         if sample_weight is None:
@@ -295,13 +297,6 @@ class _GroupMean(MemberMetric):
         super().__init__(2, name, dtype, kind)
         self._group_size = group_size
         self._num_seen = self.add_variable((), "zeros", dtype="int64", name="num_seen")
-        # [group_size, members]; made at the first update, when the number of members is known.
-        self._carry: Any = None
-
-    def forget_members(self) -> None:
-        """Makes the metric ready for another number of members, without anything seen."""
-        super().forget_members()
-        self._carry = None
 
     @abc.abstractmethod
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:

@@ -314,7 +314,7 @@ def test_a_diverged_member_counts_in_no_metric():
     expected = rest.evaluate(X, Y, verbose=0, return_dict=True)
     assert ensemble.evaluate(X, Y, verbose=0, return_dict=True) == pytest.approx(expected, rel=1e-6)
     logits = ensemble.predict(X, verbose=0)
-    with pytest.raises(ValueError, match=r"of members \[1\]; leave out members that diverged: logits\[:, ~model"):
+    with pytest.raises(ValueError, match=r"of members \[1\]; leave out those that diverged: logits\[:, ~model"):
         tfe.metrics.joint_nll(logits, Y, tau=5)
     healthy = logits[:, ~ensemble.diverged]
     assert tfe.metrics.joint_nll(healthy, Y, tau=10) == pytest.approx(expected["joint_nll"], rel=1e-5)
