@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pandas as pd
 
+from benchmarks.figures.testbed import runs as testbed_runs
+
 SEEDS = range(8)
 # Joint KL as a share of the uniform agent's.
 TUNED = {"mlp": 0.9, "ensemble-n": 0.7, "ensemble-p": 0.4, "ensemble-bp": 0.4}
@@ -177,8 +179,10 @@ def _kl(value, error):
 
 
 def _row(setting, agent, seed, joint, marginal, hard, *, l2=1.0, scale=0.0):
-    dim, ratio, temperature, flip = setting
+    dim, ratio, temperature, flip, *symmetric = setting
+    name = testbed_runs.make_setting(dim, ratio, temperature, flip, *symmetric).id
     return {
+        "id": f"testbed/{name}/{agent}/seed{seed}",
         "input_dim": dim,
         "data_ratio": ratio,
         "temperature": temperature,

@@ -20,7 +20,7 @@ from benchmarks.claims.base import (
 from benchmarks.claims.tests.agents import Agents, GainAlong, Pair, PriorScale, Several
 from benchmarks.claims.tests.contrasts import GainContrast, Treatments
 from benchmarks.figures.testbed.base import BP, MLP, N, P
-from benchmarks.figures.testbed.even_noise import APART, EVEN, SAME, UNEVEN
+from benchmarks.figures.testbed.even_noise import APART, NONE, SAME, UNEVEN
 from benchmarks.figures.testbed.figure_1 import GLOBAL, PER_SETTING
 from benchmarks.figures.testbed.figure_7 import OTHERS
 from benchmarks.figures.testbed.weight_decay import CODE, TEXT
@@ -33,7 +33,7 @@ def _agents(figure: str, score: str, *pairs: Pair, where: Mapping[str, str] | No
 
 
 def _interaction(tuning: str) -> GainContrast:
-    return GainContrast("E", "kl_joint", BP, P, "noise", UNEVEN, EVEN, HIGHER, where={"tuning": tuning})
+    return GainContrast("E", "kl_joint", BP, P, "noise", UNEVEN, NONE, HIGHER, where={"tuning": tuning})
 
 
 def _elsewhere(kind: Literal["depends", "flat"], region: Region) -> Several:
@@ -227,7 +227,7 @@ CLAIMS: tuple[Claim, ...] = (
         "E",
         "sections 1 and 7",
         "Where noise is even and prior functions are tuned, bootstrapping is no significant improvement.",
-        _agents("E", "kl_joint", Pair(BP, P, ALIKE, "no improvement"), where={"noise": EVEN, "tuning": APART}),
+        _agents("E", "kl_joint", Pair(BP, P, ALIKE, "no improvement"), where={"noise": NONE, "tuning": APART}),
         f"the 95% interval of bp against p does not lie below 0, and the 90% interval lies within ±{SCORE.value:.0%}",
         directional=False,
     ),

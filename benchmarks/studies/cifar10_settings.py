@@ -43,11 +43,12 @@ def _size(preset: str, decay: float, num_members: int, trained: int) -> Size:
     base_size = figure_3.FIGURE.presets[preset]
     return dataclasses.replace(
         base_size,
-        problems=tuple(dataclasses.replace(problem, weight_decay=decay) for problem in base_size.problems),
+        problems=tuple(
+            dataclasses.replace(problem, weight_decay=decay, num_test=IMAGES) for problem in base_size.problems
+        ),
         num_members=num_members,
         seeds=trained // num_members,
         prior_scales=SCALES,
-        num_test=IMAGES,
         data=member_config.VALIDATION,
         seed=1,
         name=f"cifar10-validation/decay{decay:g}",

@@ -85,8 +85,12 @@ class Cifar10Figure(base.Figure):
 
     def kept(self, tables: Tables) -> pd.DataFrame:
         """Returns what `collect` kept, with finite scores and bootstrapped agents named by their probabilities."""
-        name = f"cifar10/{self.name}_runs.csv"
-        table = finite(tables.read(name, (*_COLUMNS, *SCORES)), list(SCORES))
+        return self.read_kept(tables, self.name)
+
+    def read_kept(self, tables: Tables, name: str) -> pd.DataFrame:
+        """Returns the runs that `collect` kept of a figure of this name, its own or another of its kind."""
+        columns = (*_COLUMNS, *SCORES)
+        table = finite(tables.read(f"cifar10/{name}_runs.csv", columns), list(SCORES))
         agents = [_label(row.agent, row.bootstrap_probability) for row in table.itertuples()]
         return table.assign(setting=[f"T{int(count)}" for count in table.num_train], agent=agents)
 
@@ -164,16 +168,14 @@ class Cifar10Figure(base.Figure):
         kept = self.kept(tables)
         if not {"epochs", "learning_rate", "weight_decay", "width", "num_test"} <= set(kept):
             return ""
-        problems = kept[["num_train", "epochs", "learning_rate", "weight_decay"]].drop_duplicates()
+        problems = kept[["num_train", "epochs", "learning_rate", "weight_decay", "num_test"]].drop_duplicates()
         each = "; ".join(
-            f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}"
+            f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}, weight "
+            f"decay {row['weight_decay']:g} / T, the first {int(row['num_test']):,} test images"
             for row in problems.to_dict("records")
         )
         width = ", ".join(str(fractions.Fraction(value)) for value in sorted(set(kept.width)))
-        return (
-            f"VGG of width {width}; {each}; weight decay {listing(problems.weight_decay)} / T. Scores on the first "
-            f"{int(kept.num_test.max()):,} test images."
-        )
+        return f"VGG of width {width}; {each}."
 
 
 def _label(agent: Any, probability: Any) -> str:
