@@ -28,6 +28,8 @@ from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.figures.base import Setting
 from benchmarks.figures.tables import Tables
+from benchmarks.figures.testbed import retuning
+from benchmarks.figures.testbed.base import TunedFigure
 from benchmarks.stats import (
     INCONCLUSIVE,
     LEVEL,
@@ -150,8 +152,35 @@ def judge(claim: Claim, tables: Tables) -> Result:
     result = Result(claim, verdict, effects, reason, note, ())
     if claim.identity or result.count < claim.min_count:
         return result
+    result = _with_tuning(result, tables)
     both = {SUPPORTED: result.p_supported, NOT_SUPPORTED: result.p_contradicted}
-    return dataclasses.replace(result, p_value=both.get(verdict, min(both.values())))
+    return dataclasses.replace(result, p_value=both.get(result.verdict, min(both.values())))
+
+
+def _with_tuning(result: Result, tables: Tables) -> Result:
+    """Returns a result that knows of the noise of tuning, where its figure's hyperparameters were chosen.
+
+    A verdict stands where 95% of the draws of other tuning seeds give it, too.
+    """
+    figure = registry.figure(result.claim.figure)
+    if not isinstance(figure, TunedFigure) or result.verdict == INCONCLUSIVE:
+        return result
+    kept = figure.kept_tables(tables)
+    if not any(tables.has(f"testbed/{grid}.csv") for _, grid in kept):
+        return result
+    drawn = retuning.variants(tables, tuple(kept))
+    judged = {other: tuple(result.claim.test(other)) for other in dict.fromkeys(drawn)}
+    same = sum(_decide(result.claim, judged[other])[0] == result.verdict for other in drawn)
+    place = result.effects.index(result.deciding)
+    estimates = [judged[other][place].interval.estimate for other in drawn]
+    if len(set(estimates)) < 2:
+        only = "No near-ties of the chosen hyperparameters were run: the interval leaves out the noise of tuning."
+        return dataclasses.replace(result, note=f"{result.note} {only}".strip())
+    ends = " to ".join(format_value(value, result.deciding.unit) for value in (min(estimates), max(estimates)))
+    told = f"Other tuning seeds give this verdict in {same} of {len(drawn)} draws, and {ends} for the deciding effect."
+    if same >= (1.0 - LEVEL) * len(drawn):
+        return dataclasses.replace(result, note=f"{result.note} {told}".strip())
+    return dataclasses.replace(result, verdict=INCONCLUSIVE, reason=f"it depends on the tuning. {told}")
 
 
 def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:

@@ -144,6 +144,10 @@ class TunedFigure(TestbedFigure):
                 rows.append([how, str(row["setting"]), str(row["agent"]), f"{row['l2']:g}", scale])
         return ["tuned", "setting", "agent", "weight decay", "prior scale"], rows
 
+    def kept_tables(self, tables: Tables) -> list[tuple[str, str]]:
+        """Returns the names of the tables of runs that the figure shows, each with that of its grid."""
+        return [(f"{self.name}_runs", self.grid)]
+
     def tuned_on(self, tables: Tables) -> str:
         """Says in a caption how hyperparameters were chosen."""
         used = self.used(tables)

@@ -130,13 +130,18 @@ class _Figure(figure_2.FlippedFigure):
         shared = choice.grid[choice.grid.best_shared & (choice.grid.setting == setting.id)]
         return [tuning.agent_of(row) for row in shared.itertuples()] + super().chosen_agents(choice, setting)
 
+    def kept_tables(self, tables: Tables) -> list[tuple[str, str]]:
+        """Returns the tables of the runs, of which the symmetric arm may have its own."""
+        files = [name for name in (self.name, _ALONE) if tables.has(f"testbed/{name}_runs.csv")] or [self.name]
+        return [(f"{name}_runs", f"{name}_grid") for name in files]
+
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs of either tuning, which `tuning` names; `noise` says of which kind it is."""
         import pandas as pd
 
-        files = [name for name in (self.name, _ALONE) if tables.has(f"testbed/{name}_runs.csv")] or [self.name]
         parts = [
-            base.by_tuning(self.normalized(tables, f"{name}_runs"), tables, f"{name}_grid", TUNINGS) for name in files
+            base.by_tuning(self.normalized(tables, made), tables, grid, TUNINGS)
+            for made, grid in self.kept_tables(tables)
         ]
         table = pd.concat(parts, ignore_index=True)
         return table.assign(noise=[_noise(setting) for setting in table.setting])
