@@ -201,7 +201,7 @@ def test_p_values_are_those_of_the_tests_that_decide():
 
 
 def result(name, *effects, identity=False):
-    claim = base.Claim(name, "F1", "here", "A claim.", lambda tables: list(effects), "a rule", identity=identity)
+    claim = base.Claim(name, "M", "here", "A claim.", lambda tables: list(effects), "a rule", identity=identity)
     return judge.judge(claim, None)
 
 
