@@ -16,10 +16,8 @@ PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "statistics.md").read_text(
 
 def log():
     """The values of the log's second column, by rule."""
-    rows = re.findall(
-        r"^\\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|", PAGE[PAGE.index("## The log of rules") :], re.MULTILINE
-    )
-    return {rule: (now, when) for rule, now, when in rows[2:]}
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", PAGE[PAGE.index("## The log of rules") :], re.MULTILINE)
+    return {rule: (now, when) for rule, now, when in rows[1:]}
 
 
 def claim(name):
