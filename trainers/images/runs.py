@@ -110,8 +110,8 @@ def evaluate_ensemble(config: dict[str, Any], *, store: str) -> dict[str, Any]:
         store: the folder of all members.
 
     Returns:
-        `nll_marginal, nll_marginal_error, nll_joint, nll_joint_error, accuracy, ece`; the joint NLL is dyadic. Where
-        noise has moved training labels, also `wrong_labels_fit`, the mean over members.
+        `nll_marginal, nll_marginal_error, nll_joint, nll_joint_error, accuracy, ece`; `nll_joint` is the dyadic NLL.
+        Where noise has moved training labels, also `wrong_labels_fit`, the mean over members.
     """
     ensemble = ensemble_from_dict(config)
     scores = dataclasses.asdict(score_members(ensemble.members, ensemble.tau, store)[-1])

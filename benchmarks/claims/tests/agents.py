@@ -309,7 +309,7 @@ def named(column: str) -> str:
         "kl_marginal": "marginal KL",
         "kl_joint": "joint KL",
         "nll_marginal": "marginal NLL",
-        "nll_joint": "joint NLL",
+        "nll_joint": "dyadic NLL",
         "data_ratio": "T / d",
         "num_data": "T",
         "num_train": "T",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from trainers.sweeps.runs import Run
 
-SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "joint NLL of 10 labels"}
+SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "dyadic NLL of 10 labels"}
 BOOTSTRAPPED = tuple(f"{BP}({probability:g})" for probability in (0.5, 0.75, 0.9))
 PAPER_SIZES = "10, 100, 1,000, 50,000"
 
@@ -155,7 +155,7 @@ class Cifar10Figure(base.Figure):
         scales = used["prior scales"]
         held_out = tables.has(self._grid)
         where = "held-out training images" if held_out else "the other seeds"
-        how = f"chosen from {scales} by joint NLL on {where}" if (held_out or self.tuned) and "," in scales else scales
+        how = f"chosen from {scales} by dyadic NLL on {where}" if (held_out or self.tuned) and "," in scales else scales
         names = "bp(q): ensemble-bp whose members see each example with probability q. " if self.tuned else ""
         return (
             f"{names}Training sets of T = {used['training images T']} images, each with scores relative to "

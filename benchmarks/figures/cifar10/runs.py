@@ -304,7 +304,7 @@ def tuning_table(rows: Rows, size: Size, make_agents: MakeAgents) -> pd.DataFram
 
 
 def chosen_scales(table: pd.DataFrame) -> dict[tuple[int, str], float]:
-    """Returns the scale of the lowest joint NLL, averaged over tuning seeds, by problem and agent."""
+    """Returns the scale of the lowest dyadic NLL, averaged over tuning seeds, by problem and agent."""
     means = table.groupby(["problem", "label", "prior_scale"], as_index=False).nll_joint.mean()
     best = means.loc[means.groupby(["problem", "label"]).nll_joint.idxmin()]
     return {(int(row["problem"]), str(row["label"])): float(row["prior_scale"]) for row in best.to_dict("records")}

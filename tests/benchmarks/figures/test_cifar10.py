@@ -146,7 +146,7 @@ def test_figures_write_tables_and_pictures(name, tmp_path):
 def test_figure_3_says_what_the_rows_say(tmp_path):
     _write(FIGURE_3, "quick", _rows(FIGURE_3, "quick"), tmp_path)
     table = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"])
-    joint, marginal = "joint NLL of 10 labels", "marginal NLL"
+    joint, marginal = "dyadic NLL of 10 labels", "marginal NLL"
     # Blocks of three members, scored by their first. A vgg is a network of its own, from a million on.
     offsets = 20.0 + np.arange(0, 15, 3) / 1000
     single = 20.0 + (1_000_000 + np.arange(5)) / 1000
@@ -175,9 +175,9 @@ def test_verdicts_with_enough_seeds(tmp_path):
     _write(FIGURE_3, "standard", _rows(FIGURE_3, "standard"), tmp_path)
     verdicts = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"]).verdict
     pair = "ensemble-p against ensemble-n"
-    assert verdicts["joint NLL of 10 labels, relative difference", pair] == "lower"
+    assert verdicts["dyadic NLL of 10 labels, relative difference", pair] == "lower"
     assert verdicts["marginal NLL, relative difference", pair] == "no difference shown"
-    assert pd.isna(verdicts["joint NLL of 10 labels", "ensemble-p"])
+    assert pd.isna(verdicts["dyadic NLL of 10 labels", "ensemble-p"])
 
 
 def test_training_sets_with_fewer_seeds_are_left_out(tmp_path):
@@ -208,7 +208,7 @@ def test_figure_10_is_figure_3_training_set_by_training_set(tmp_path):
     base.draw(figure, tables.Tables(folder, "cifar10"), folder)  # It has no table of its own.
     table = pd.read_csv(folder / "figure_10.csv").set_index(["panel", "series"]).sort_index()
     for count, expected in ((10, -0.6), (100, -0.2)):
-        row = table.loc[(f"joint NLL of 10 labels, T = {count}, relative difference", "ensemble-p against ensemble-n")]
+        row = table.loc[(f"dyadic NLL of 10 labels, T = {count}, relative difference", "ensemble-p against ensemble-n")]
         assert row["estimate"].item() == pytest.approx(expected)
 
 
@@ -279,7 +279,7 @@ def test_large_seeds_have_their_own_images_and_label_noise(name, tmp_path):
     _write(figure, "large", rows, tmp_path)
     written = tables.Tables(tmp_path, "cifar10")
     assert "3" in {row[-1] for row in figure.chosen(written)[1]}
-    assert "by joint NLL on held-out training images" in figure.caption(written)
+    assert "by dyadic NLL on held-out training images" in figure.caption(written)
     with pytest.raises(ValueError, match=r"candidates to choose prior scales from\. Received: 1 missing"):
         figure.stages(figure.presets["large"], {})[-1](rows[1:])
 

@@ -183,7 +183,7 @@ def test_figure_4_and_its_claim_once_disagreed_about_bp_of_three_quarters(told):
     (shown,) = [
         interval
         for score, told, interval in figure.differences(tables.of(figure))
-        if (score, told) == ("joint NLL of 10 labels", pair)
+        if (score, told) == ("dyadic NLL of 10 labels", pair)
     ]
     assert claimed == shown
     assert claimed.low < claimed.estimate < claimed.high
