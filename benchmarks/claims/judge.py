@@ -162,8 +162,9 @@ def _with_tuning(result: Result, tables: Tables) -> Result:
 
     A verdict stands where 95% of the draws of other tuning seeds give it, too.
     """
-    figure = registry.figure(result.claim.figure)
-    if not isinstance(figure, TunedFigure) or result.verdict == INCONCLUSIVE:
+    tuned = {figure.id: figure for figure in registry.figures() if isinstance(figure, TunedFigure)}
+    figure = tuned.get(result.claim.figure)
+    if figure is None or result.verdict == INCONCLUSIVE:
         return result
     kept = figure.kept_tables(tables)
     if not any(tables.has(f"testbed/{grid}.csv") for _, grid in kept):

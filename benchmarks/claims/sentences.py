@@ -54,9 +54,7 @@ STATEMENTS: tuple[Statement, ...] = (
     _said("4.1", "With both, set to the problem's variances, it is the exact posterior.", "P1"),
     _said("4.1", "As members are added, the ensemble converges to the distribution of a member.", "M-large"),
     _untested("4.1", "An isotropic prior is no loss of generality.", "a change of coordinates"),
-    _untested(
-        "4.1", "A randomly perturbed regularizer is a prior function.", "a change of variables, tested in the package"
-    ),
+    _untested("4.1", "A randomly perturbed regularizer is a prior function.", "a change of variables, θ = θ̃ + g"),
     _said("4.2", "Theorem 1: a lower bound on the KL of unbiased ensembles with priors only.", "T1"),
     _said("4.2", "The bound is never negative, and zero for equal eigenvalues.", "T1-sign"),
     _said("4.2", "Ill-conditioned signal-to-noise makes that KL large.", "T1-conditioning"),
@@ -73,7 +71,7 @@ STATEMENTS: tuple[Statement, ...] = (
         "5.1, F2", "Flipping labels of one class makes two signal-to-noise ratios across inputs.", "how it is built"
     ),
     _said("5.1, F2", "With flipped labels bp improves on p in joint predictions.", "F2-bp"),
-    _said("5.1, F2", "It does not significantly improve on p in marginal ones.", "F2-marginal"),
+    _said("5.1, F2", "It does not significantly improve on p in marginal ones.", "F2-bp-marginal"),
     _said("5.2, F3", "On CIFAR10 n and p are similar on marginal predictions.", "F3-marginal"),
     _said("5.2, F3", "Both improve on a single VGG, on either kind of prediction.", "F3-vgg"),
     _said("5.2, F3", "On joint predictions p is much better than n.", "F3-p"),

@@ -69,7 +69,7 @@ def variants(tables: Tables, kept: tuple[tuple[str, str], ...]) -> list[Tables]:
     drawn = []
     for _ in range(DRAWS):
         count = max(len(_seeds(grid)) for grid in grids.values())
-        places = chance.integers(count, size=count)
+        places = chance.integers(count, size=count).tolist()
         others = {name: redraw(grid, places) for name, grid in grids.items()}
         # Draws that choose the same are one, and are judged once.
         key = tuple(tuple(np.flatnonzero(grid.filter(like="best_").to_numpy().ravel())) for grid in others.values())

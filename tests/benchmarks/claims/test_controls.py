@@ -29,6 +29,7 @@ WORDED = (
     "F1-marginal",
     "F1-bp-tuned",
     "F2-marginal",
+    "F2-bp-marginal",
     "E-even",
     "E-symmetric",
     "F3-marginal",

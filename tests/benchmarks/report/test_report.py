@@ -21,11 +21,11 @@ from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
 from benchmarks.commands import report as report_command
 from benchmarks.figures import panels, registry
+from benchmarks.report import cited, story
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
-from benchmarks.report import story
 from benchmarks.report import svg as report_svg
 from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
@@ -228,6 +228,11 @@ def test_markdown_holds_every_claim(content):
     for one in content.sentences:
         assert report_markdown.escape(one.statement.text) in text
         assert report_markdown.escape(judge.format_effect(one.deciding.deciding)) in text
+
+
+def test_the_results_page_has_the_verdicts_of_the_stored_tables():
+    text = cited.PAGE.read_text(encoding="utf-8")
+    assert cited.page(text, report_content.collect(cited.RESULTS)) == text, "python -m benchmarks.report.cited"
 
 
 def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
