@@ -179,6 +179,8 @@ def _with_tuning(result: Result, tables: Tables) -> Result:
         return dataclasses.replace(result, note=f"{result.note} {only}".strip())
     ends = " to ".join(format_value(value, result.deciding.unit) for value in (min(estimates), max(estimates)))
     told = f"Other tuning seeds give this verdict in {same} of {len(drawn)} draws, and {ends} for the deciding effect."
+    if not all(retuning.has_near_ties(tables, made) for made, _ in kept):
+        told += " Of a part of the runs there are no near-ties."
     if same >= (1.0 - LEVEL) * len(drawn):
         return dataclasses.replace(result, note=f"{result.note} {told}".strip())
     return dataclasses.replace(result, verdict=INCONCLUSIVE, reason=f"it depends on the tuning. {told}")

@@ -59,8 +59,8 @@ def variants(tables: Tables, kept: tuple[tuple[str, str], ...]) -> list[Tables]:
         tables: of a results folder.
         kept: the names of tables of runs, each with that of its grid.
     """
-    files = [(f"testbed/{runs}.csv", f"testbed/{grid}.csv") for runs, grid in kept]
-    files = [(runs, grid) for runs, grid in files if tables.has(runs) and tables.has(grid) and tables.has(_near(runs))]
+    there = [(runs, grid) for runs, grid in kept if tables.has(f"testbed/{grid}.csv") and has_near_ties(tables, runs)]
+    files = [(f"testbed/{runs}.csv", f"testbed/{grid}.csv") for runs, grid in there]
     if not files:
         return []
     grids = {grid: tables.read(grid) for _, grid in files}
@@ -77,6 +77,11 @@ def variants(tables: Tables, kept: tuple[tuple[str, str], ...]) -> list[Tables]:
             made[key] = Retuned(tables, others, dict(files))
         drawn.append(made[key])
     return drawn
+
+
+def has_near_ties(tables: Tables, runs: str) -> bool:
+    """Whether a table of runs has one of near-ties beside it."""
+    return tables.has(_near(f"testbed/{runs}.csv"))
 
 
 def redraw(grid: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
