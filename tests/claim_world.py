@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pandas as pd
 
+from benchmarks.figures.testbed import runs as testbed_runs
+
 SEEDS = range(8)
 # Joint KL as a share of the uniform agent's.
 TUNED = {"mlp": 0.9, "ensemble-n": 0.7, "ensemble-p": 0.4, "ensemble-bp": 0.4}
@@ -177,8 +179,10 @@ def _kl(value, error):
 
 
 def _row(setting, agent, seed, joint, marginal, hard, *, l2=1.0, scale=0.0):
-    dim, ratio, temperature, flip = setting
+    dim, ratio, temperature, flip, *symmetric = setting
+    name = testbed_runs.make_setting(dim, ratio, temperature, flip, *symmetric).id
     return {
+        "id": f"testbed/{name}/{agent}/seed{seed}",
         "input_dim": dim,
         "data_ratio": ratio,
         "temperature": temperature,
@@ -251,6 +255,11 @@ def _testbed(chance, seeds):
     ]
     tables = {"figure_1_runs": first, "figure_1_grid": grid, "figure_2_runs": second, "flipped_grid": flipped}
     tables["figure_7_runs"] = seventh
+    tables["figure_2_scales_runs"] = [
+        _row((dim, 10.0, 0.1, 0.25), agent, seed, joint * (1 + own.normal(0, 0.01)), 0.8, 1.0, scale=scale)
+        for dim, scale, seed in itertools.product((2, 10), (1.0, 3.0), seeds)
+        for agent, joint in (("ensemble-p", 0.4), ("ensemble-bp", 0.3), ("uniform", 1.0))
+    ]
     tables["testbed_members_runs"] = _members(chance, seeds)
     tables["weight_decay_runs"] = _weight_decay(np.random.default_rng(1), seeds)
     tables["even_noise_runs"], tables["even_noise_grid"] = _even_noise(np.random.default_rng(2), seeds)
@@ -271,19 +280,19 @@ def _weight_decay(chance, seeds):
 
 
 def _even_noise(chance, seeds):
-    """Bootstrapping gains where labels were flipped, and nothing where they were not; either tuning chose the same."""
+    """Bootstrapping gains where noise is uneven, and next to nothing elsewhere; either tuning chose the same."""
     rows, grid = [], []
-    for dim, ratio, flip in itertools.product((2, 10), (10.0, 100.0), (0.0, 0.25)):
-        name = f"d{dim}-r{ratio:g}-t0.1" + ("-flip0.25-1-0" if flip else "")
+    for dim, ratio, flip in itertools.product((2, 10), (10.0, 100.0), (0.0, 0.125, 0.25)):
+        name = testbed_runs.make_setting(dim, ratio, 0.1, flip, flip == 0.125).id
         for agent in ("ensemble-p", "ensemble-bp"):
             chosen = {"best_in_setting": True, "best_shared": True, "best_overall": False, "seeds": 2}
             hyper = {"l2": 1.0, "prior_scale": 3.0, "prior_scaling": "1/sqrt(rho)"}
             grid.append({"setting": name, "agent": agent, **hyper, **chosen})
         for seed in seeds:
-            setting, hard = (dim, ratio, 0.1, flip), chance.uniform(0.9, 1.1)
+            setting, hard = (dim, ratio, 0.1, flip, flip == 0.125), chance.uniform(0.9, 1.1)
             rows.append(_row(setting, "uniform", seed, 1.0, 1.0, hard))
             for agent in ("ensemble-p", "ensemble-bp"):
-                joint = 0.3 if agent == "ensemble-bp" and flip else 0.4
+                joint = {"ensemble-p": 0.4, "ensemble-bp": {0.0: 0.412, 0.125: 0.402, 0.25: 0.3}[flip]}[agent]
                 noise = 1 + chance.normal(0, 0.01, 2)
                 rows.append(_row(setting, agent, seed, joint * noise[0], 0.8 * noise[1], hard, scale=3.0))
     return rows, grid
@@ -323,7 +332,7 @@ def _cifar10(chance, seeds):
                         "seed": seed,
                         "num_train": count,
                         "num_members": 1 if short == "vgg" else size,
-                        "first_member": 1_000_000 + seed if short == "vgg" else seed * size,
+                        "first_member": 1_000_000 + seed if short == "vgg" else seed * 100,
                         "prior_scale": scale,
                         "bootstrap_probability": float(rest.rstrip(")")) if rest else 1.0,
                         "nll_marginal": marginal * hurt * noise[0],

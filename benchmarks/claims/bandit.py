@@ -1,4 +1,7 @@
-"""Claims about the bandit: section 6 and appendix E."""
+"""Claims about the bandit: section 6 and appendix E.
+
+The paper states no horizon, and some verdicts depend on it. They are told for all, and decided by the middle one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ CLAIMS: tuple[Claim, ...] = (
         "section 6, figure 6",
         "Thompson sampling with ensemble-n is far worst: it has more than twice the regret of p and of bp.",
         Regret("F6", (Pair(N, P, Region(low=1.0)), Pair(N, BP, Region(low=1.0)))),
-        "the interval of both relative differences at the last step lies above +100%",
+        "the interval of both relative differences at the middle horizon lies above +100%",
         "parts of the problems",
         margin=REGRET,
     ),
@@ -23,7 +26,7 @@ CLAIMS: tuple[Claim, ...] = (
         "section 6, figure 6",
         "Bootstrapping makes better decisions: ensemble-bp has less regret than a tuned ensemble-p.",
         Regret("F6", (Pair(BP, P, LOWER),)),
-        "at the last step " + LOWER_RULE,
+        "at the middle horizon " + LOWER_RULE,
         "parts of the problems",
         margin=REGRET,
     ),
@@ -33,7 +36,7 @@ CLAIMS: tuple[Claim, ...] = (
         "appendix E, figure 12",
         "Weighting data by their noise improves ensemble-p.",
         Regret("F12", (Pair(WEIGHTED, P, LOWER),)),
-        "at the last step " + LOWER_RULE,
+        "at the middle horizon " + LOWER_RULE,
         "parts of the problems",
         margin=REGRET,
     ),
@@ -43,7 +46,7 @@ CLAIMS: tuple[Claim, ...] = (
         "appendix E, figure 12",
         "Even against a weighted ensemble-p, ensemble-bp has the least regret.",
         Regret("F12", (Pair(BP, WEIGHTED, LOWER),)),
-        "at the last step " + LOWER_RULE,
+        "at the middle horizon " + LOWER_RULE,
         "parts of the problems",
         margin=REGRET,
     ),

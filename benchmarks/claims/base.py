@@ -36,8 +36,9 @@ class Margin:
     reason: str
 
 
-# One margin for each kind of score. None of them was chosen from results: the paper's figures have no numbers that a
-# margin could be taken from, and ours must not decide about themselves.
+# One margin for each kind of score. The paper's figures have no numbers that a margin could be taken from. These were
+# set and changed after results had been seen: `docs/statistics.md` has the log of all rules, when each was set, what
+# was known by then and which verdicts it changed. From its last entry on they are frozen: a test compares them with it.
 SCORE = Margin(
     0.05,
     "5% of the score compared with. The paper shows KL, NLL and regret relative to a reference agent at 1, without "

@@ -6,10 +6,11 @@
 A verdict needs a minimum of seeds (or problems). Claims that were measured at a smaller size than the paper's say so in
 `Result.settings`.
 
-Each verdict is that of a test at 5% by itself. `Result.adjusted` is the verdict when all claims that were tested count
-as one family, by Holm's method: what does not survive becomes inconclusive. The p-value of a claim that is supported is
-the largest of its statements', because all must hold; of one that is not, the smallest, times their number, because any
-would do. Claims that are identities are not tested but checked, and are no part of the family.
+Each verdict is that of a test at 5% by itself, also of a claim that makes several statements: to be supported, all
+must hold, so that its p-value is the largest of theirs; to be contradicted, any would do, so that it is the smallest,
+times their number. `Result.adjusted` is the verdict when all claims that were tested count as one family, by Holm's
+method: what does not survive becomes inconclusive. Claims that are identities are not tested but checked, and are no
+part of the family. `by_sentence` puts the claims that test one sentence of the paper together.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ import math
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Protocol
 
 from benchmarks.claims.base import Claim, Effect, Margin, Region, Unit, combine
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
 from benchmarks.figures.base import Setting
 from benchmarks.figures.tables import Tables
+from benchmarks.figures.testbed import retuning
+from benchmarks.figures.testbed.base import TunedFigure
 from benchmarks.stats import (
     INCONCLUSIVE,
     LEVEL,
@@ -53,6 +57,23 @@ class Result:
     adjusted: str = ""  # the verdict of the family; "" for identities and for what was not measured
 
     @property
+    def p_supported(self) -> float:
+        """The smallest level at which all its statements would still hold."""
+        return max(effect.p_supported for effect in self.effects)
+
+    @property
+    def p_contradicted(self) -> float:
+        """The smallest level at which one of its statements would still be contradicted, counting all of them."""
+        return min(1.0, len(self.effects) * min(effect.p_contradicted for effect in self.effects))
+
+    @property
+    def deciding(self) -> Effect:
+        """The effect that the verdict rests on: the weakest of a supported claim, the most contradicted of others."""
+        if self.verdict == SUPPORTED:
+            return max(self.effects, key=lambda effect: effect.p_supported)
+        return min(self.effects, key=lambda effect: (effect.p_contradicted, -effect.p_supported))
+
+    @property
     def reading(self) -> str:
         """The verdict of the second reading, where the claim has one: are agents alike, up to the margin?"""
         readings = [effect.reading for effect in self.effects if effect.reading]
@@ -69,9 +90,14 @@ class Result:
         return min((effect.interval.count for effect in self.effects), default=0)
 
     @property
-    def reduced(self) -> str:
-        """In which settings it was measured at another size than the paper's; "" where in none."""
+    def differing(self) -> str:
+        """In which settings it was measured otherwise than the paper; "" where in none."""
         return "; ".join(f"{row.name}: {row.used} (paper: {row.paper})" for row in self.settings if row.differs)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it was measured at another size than the paper's. On which seeds agents are tuned is no size."""
+        return any(row.differs and row.name != "tuned on" for row in self.settings)
 
 
 def evaluate(folder: str | os.PathLike[str] | Tables, wanted: Iterable[str] | None = None) -> list[Result]:
@@ -123,15 +149,41 @@ def judge(claim: Claim, tables: Tables) -> Result:
             (),
         )
     verdict, reason = _decide(claim, effects)
-    return Result(claim, verdict, effects, reason, note, (), _p_value(claim, effects, verdict))
+    result = Result(claim, verdict, effects, reason, note, ())
+    if claim.identity or result.count < claim.min_count:
+        return result
+    result = _with_tuning(result, tables)
+    both = {SUPPORTED: result.p_supported, NOT_SUPPORTED: result.p_contradicted}
+    return dataclasses.replace(result, p_value=both.get(result.verdict, min(both.values())))
 
 
-def _p_value(claim: Claim, effects: tuple[Effect, ...], verdict: str) -> float:
-    if claim.identity or min(effect.interval.count for effect in effects) < claim.min_count:
-        return math.nan
-    against = min(1.0, len(effects) * min(effect.p_contradicted for effect in effects))
-    supported = max(effect.p_supported for effect in effects)
-    return {SUPPORTED: supported, NOT_SUPPORTED: against}.get(verdict, min(supported, against))
+def _with_tuning(result: Result, tables: Tables) -> Result:
+    """Returns a result that knows of the noise of tuning, where its figure's hyperparameters were chosen.
+
+    A verdict stands where 95% of the draws of other tuning seeds give it, too.
+    """
+    tuned = {figure.id: figure for figure in registry.figures() if isinstance(figure, TunedFigure)}
+    figure = tuned.get(result.claim.figure)
+    if figure is None or result.verdict == INCONCLUSIVE:
+        return result
+    kept = figure.kept_tables(tables)
+    if not any(tables.has(f"testbed/{grid}.csv") for _, grid in kept):
+        return result
+    drawn = retuning.variants(tables, tuple(kept))
+    judged = {other: tuple(result.claim.test(other)) for other in dict.fromkeys(drawn)}
+    same = sum(_decide(result.claim, judged[other])[0] == result.verdict for other in drawn)
+    place = result.effects.index(result.deciding)
+    estimates = [judged[other][place].interval.estimate for other in drawn]
+    if len(set(estimates)) < 2:
+        only = "No near-ties of the chosen hyperparameters were run: the interval leaves out the noise of tuning."
+        return dataclasses.replace(result, note=f"{result.note} {only}".strip())
+    ends = " to ".join(format_value(value, result.deciding.unit) for value in (min(estimates), max(estimates)))
+    told = f"Other tuning seeds give this verdict in {same} of {len(drawn)} draws, and {ends} for the deciding effect."
+    if not all(retuning.has_near_ties(tables, made) for made, _ in kept):
+        told += " Of a part of the runs there are no near-ties."
+    if same >= (1.0 - LEVEL) * len(drawn):
+        return dataclasses.replace(result, note=f"{result.note} {told}".strip())
+    return dataclasses.replace(result, verdict=INCONCLUSIVE, reason=f"it depends on the tuning. {told}")
 
 
 def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:
@@ -141,6 +193,10 @@ def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:
     verdict = combine([effect.verdict for effect in effects])
     if verdict == SUPPORTED:
         return verdict, ""
+    worst = min(effects, key=lambda effect: effect.p_contradicted)
+    if verdict == NOT_SUPPORTED and len(effects) * worst.p_contradicted > LEVEL:
+        chance = f"p = {format_p(worst.p_contradicted)} by itself, {format_p(len(effects) * worst.p_contradicted)}"
+        return INCONCLUSIVE, f"one of {len(effects)} statements is contradicted, which may be chance: {chance} as such"
     guilty = [effect for effect in effects if effect.verdict == verdict]
     names = "; ".join(effect.label for effect in guilty)
     which = f": {names}" if len(effects) > 1 else ""
@@ -150,6 +206,11 @@ def _decide(claim: Claim, effects: tuple[Effect, ...]) -> tuple[str, str]:
         return verdict, f"no difference is shown, nor that agents are alike{which}"
     how = "lies outside" if verdict == NOT_SUPPORTED else "reaches beyond"
     return verdict, f"the interval {how} what the claim allows{which}"
+
+
+def deciding_first(result: Result) -> list[Effect]:
+    """Returns the effects of a result, the one that its verdict rests on before the others."""
+    return sorted(result.effects, key=lambda effect: effect is not result.deciding)
 
 
 def format_effect(effect: Effect) -> str:
@@ -218,7 +279,32 @@ def format_value(value: float, unit: Unit) -> str:
     return f"{value:+.3f}" if abs(value) >= 5e-4 or unit == "share" else f"{value:.1e}"
 
 
-def tally(results: Iterable[Result]) -> dict[str, int]:
+def difference(effect: Effect) -> str:
+    """Returns what a test of a difference says of an effect: is it there?"""
+    interval = effect.interval
+    if not effect.of_scores or math.isnan(interval.low):
+        return "–"
+    return "none shown" if not interval.excludes(0.0) else "better" if interval.estimate < 0.0 else "worse"
+
+
+def equivalence(effect: Effect, margin: Margin) -> str:
+    """Returns what a test of equivalence says of an effect: is it within the margin, whether there or not?"""
+    interval = effect.interval
+    if not effect.of_scores or math.isnan(interval.low):
+        return "–"
+    beyond = interval.low > margin.value or interval.high < -margin.value
+    return "alike" if _within(effect, margin) else "not alike" if beyond else "open"
+
+
+class Judged(Protocol):
+    """Whatever has a verdict: a claim's result, or a sentence of the paper."""
+
+    @property
+    def verdict(self) -> str:
+        """One of `stats.VERDICTS`."""
+
+
+def tally(results: Iterable[Judged]) -> dict[str, int]:
     """Returns how often each verdict was reached."""
     found = [result.verdict for result in results]
     return {verdict: found.count(verdict) for verdict in VERDICTS}

@@ -104,10 +104,11 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "T1-noise-any",
         "L-noise",
-        "section 4.2",
-        "It does so whatever the direction: also where it grows along that in which inputs vary most.",
+        "section 4.2, our addition",
+        "Noise does so whatever the direction: also where it grows along that in which inputs vary most. The paper "
+        "does not say so; it says likely.",
         UnevenNoise("strongest", HIGHER),
-        "as before; the paper says that the matrix is then likely to be ill-conditioned",
+        "as before",
         "settings",
         min_count=10,
         directional=False,

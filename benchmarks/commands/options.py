@@ -174,7 +174,9 @@ def plain(value: Any) -> Any:
 
 
 def verdicts(results: Sequence[judge.Result]) -> list[dict[str, Any]]:
-    """Returns results of claims as an answer."""
+    """Returns results of claims as an answer, of each the deciding effect first."""
+    from benchmarks.claims import judge
+
     return [
         {
             "claim": one.claim.id,
@@ -183,7 +185,8 @@ def verdicts(results: Sequence[judge.Result]) -> list[dict[str, Any]]:
             "as_one_family": "identity" if one.claim.identity else one.adjusted,
             "reason": one.reason,
             "effects": [
-                {"label": effect.label, "unit": effect.unit, **effect.interval.numbers()} for effect in one.effects
+                {"label": effect.label, "unit": effect.unit, **effect.interval.numbers()}
+                for effect in judge.deciding_first(one)
             ],
         }
         for one in results

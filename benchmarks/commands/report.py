@@ -66,7 +66,12 @@ def run(args: argparse.Namespace) -> None:
         written = write(report, args.output or folder)
         if args.redraw:
             redraw(folder)
-        found, text = {"claims": options.verdicts(report.results)}, format_text(report.results)
+        found, text = {"claims": options.verdicts(report.results)}, format_text(report)
+        found["sentences"] = [
+            {"text": one.statement.text, "where": one.statement.where, "verdict": one.verdict}
+            | {"as_one_family": one.adjusted, "reduced": one.reduced, "claims": list(one.statement.claims)}
+            for one in report.sentences
+        ]
     wrote = "\n".join(f"  {path}" for path in written)
     options.answer(args, found | {"wrote": written}, f"{text}\n\nWrote:\n{wrote}")
 
@@ -119,25 +124,30 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
             "reason": result.reason,
             "where": result.claim.where,
         }
-        for effect in result.effects:
+        for effect in judge.deciding_first(result):
             numbers = effect.interval.numbers() | {"effect_size": effect.size, "unit": effect.unit}
             region = {"region_low": effect.region.low, "region_high": effect.region.high}
-            said = {"size": judge.format_size(effect, result.claim.margin), "wording": effect.wording}
-            rows.append(about | {"effect": effect.label} | numbers | region | said | {"reduced": result.reduced})
+            margin = result.claim.margin
+            said: dict[str, Any] = {"size": judge.format_size(effect, margin), "wording": effect.wording}
+            said |= {"difference": judge.difference(effect), "equivalence": judge.equivalence(effect, margin)}
+            said |= {"deciding": effect is result.deciding}
+            rows.append(about | {"effect": effect.label} | numbers | region | said | {"differing": result.differing})
         if not result.effects:
             rows.append(about)
     return pd.DataFrame(rows)
 
 
-def format_text(results: tuple[judge.Result, ...]) -> str:
-    """Returns the table of verdicts, a line per claim, for a terminal."""
+def format_text(report: report_content.Report) -> str:
+    """Returns the table of verdicts, a line per claim, for a terminal; what is counted are sentences of the paper."""
     from benchmarks.claims import judge
+    from benchmarks.report import content
     from benchmarks.stats import SIGNS
 
+    results = report.results
     width = max(len(result.claim.id) for result in results)
     lines = []
     for result in results:
-        effect = judge.format_effect(result.effects[0]) if result.effects else result.reason
+        effect = judge.format_effect(result.deciding) if result.effects else result.reason
         more = f" (and {len(result.effects) - 1} more)" if len(result.effects) > 1 else ""
         size = f", n = {result.count:,}" if result.count else ""
         verdict = f"{SIGNS[result.verdict]} {result.verdict}"
@@ -145,6 +155,9 @@ def format_text(results: tuple[judge.Result, ...]) -> str:
         reading = f"; alike: {SIGNS[result.reading]}" if result.reading else ""
         told = f"{effect}{more}{size if result.effects else ''}{reading}"
         lines.append(f"{result.claim.id:<{width}}  {verdict:<27}  {family}  {told}")
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in judge.tally(results).items() if count)
-    legend = "The second sign is the verdict as one family of tests (=: an identity). alike: the second reading."
-    return "\n".join([*lines, "", legend, counts, judge.family(results)])
+    legend = (
+        "Shown is the effect that decides. The second sign is the verdict as one family of tests (=: an identity). "
+        "alike: the second reading."
+    )
+    counts = ["Sentences of the paper:", *(f"  {line}" for line in content.tallies(report))]
+    return "\n".join([*lines, "", legend, *counts, judge.family(results)])

@@ -220,7 +220,7 @@ def _report(args: argparse.Namespace, output: pathlib.Path, facts: dict[str, str
         print(f"Nothing was measured. Failed: {', '.join(failed)}", file=sys.stderr)
         return 1
     written = report.write(content, output)
-    lines = ["", report.format_text(content.results), "", *_more(content.results, args.preset)]
+    lines = ["", report.format_text(content), "", *_more(content.results, args.preset)]
     lines += [content.environment[name] for name in ("CIFAR10",) if name in content.environment]
     lines.append(f"Report: {written[0]}\n        {written[1]}")
     answer = {"claims": options.verdicts(content.results), "wrote": written, "failed": failed}

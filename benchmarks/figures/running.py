@@ -153,5 +153,5 @@ def print_verdicts(plan: Plan) -> None:
     for claim in paper.CLAIMS:
         if claim.figure == plan.figure.id:
             result = judge.judge(claim, tables)
-            effects = "; ".join(judge.format_effect(effect) for effect in result.effects) or result.reason
+            effects = "; ".join(judge.format_effect(effect) for effect in judge.deciding_first(result)) or result.reason
             print(f"{claim.id}: {result.verdict}: {effects}")

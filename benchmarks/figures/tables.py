@@ -56,6 +56,11 @@ class Tables:
         part, _, rest = name.partition("/")
         return self.folder / (rest if part == self._part else name)
 
+    @property
+    def part(self) -> str | None:
+        """The part that the folder is of; None where it is of all of them."""
+        return self._part
+
     def has(self, name: str) -> bool:
         """Whether a file is there, by its path within a results folder."""
         return self._path(name).is_file()

@@ -10,7 +10,7 @@ from benchmarks.claims import judge
 from benchmarks.claims.base import Effect, Margin
 from benchmarks.report import content, svg
 from benchmarks.report.content import Report
-from benchmarks.report.page import badge, escape, fold, section
+from benchmarks.report.page import badge, escape, fold, section, table
 
 _ABOUT = (
     "Each line is one claim. The dot and bar are the measured effect and its 95% interval; the green band is where the "
@@ -25,16 +25,10 @@ def render(report: Report) -> str:
     count = len(report.results)
     about = f"<p>{escape(judge.family(report.results))}</p>"
     claims = fold(f"All {count} claims: effects, intervals, rules; search, filter, sort", _table(report))
-    header, rows = content.statements(report)
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    legend = ", ".join(f"{sign} {verdict}" for verdict, sign in stats.SIGNS.items())
-    statements = (
-        '<div class="scroll" role="region" tabindex="0" aria-label="Statements of the paper"><table>'
-        f"<caption>{escape(legend)}, = an identity</caption><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
+    folded = "".join(
+        fold(f"The paper, sentence by sentence. {name}: {len(rows)}", table(header, rows, f"Sentences: {name}"))
+        for name, (header, rows) in content.cited(report).items()
     )
-    folded = fold(f"The paper, statement by statement: {len(rows)}, and the claims that test them", statements)
     beyond = "".join(fold(f"Beyond the paper: {name}, {len(own)} claims", _others(own)) for name, own in report.beyond)
     return section("claims", "All claims in one table", about + claims + folded + beyond)
 
@@ -47,7 +41,8 @@ def _others(results: Sequence[judge.Result]) -> str:
     rows = []
     for result in results:
         claim = result.claim
-        effects = "".join(_effect(effect, claim.margin) for effect in result.effects) or '<span class="soft">–</span>'
+        effects = "".join(_effect(effect, claim.margin) for effect in judge.deciding_first(result))
+        effects = effects or '<span class="soft">–</span>'
         why = [f"{result.reason}." if result.reason else "", result.note, f"Supported if {claim.rule}."]
         said = "".join(f'<span class="why">{escape(text)}</span>' for text in why if text)
         rows.append(
@@ -95,8 +90,9 @@ def _table(report: Report) -> str:
 
 def _row(index: int, result: judge.Result) -> str:
     claim = result.claim
-    estimate = result.effects[0].interval.estimate if result.effects else 1e300
-    effects = "".join(_effect(effect, claim.margin) for effect in result.effects) or '<span class="soft">–</span>'
+    estimate = result.deciding.interval.estimate if result.effects else 1e300
+    effects = "".join(_effect(effect, claim.margin) for effect in judge.deciding_first(result))
+    effects = effects or '<span class="soft">–</span>'
     said_so = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
     why = [f"{said_so}." if said_so else "", result.note]
     why.append("Measured at a smaller size than the paper's." if result.reduced else "")
@@ -104,8 +100,8 @@ def _row(index: int, result: judge.Result) -> str:
     if result.reading:
         said += f'<span class="why">Second reading, alike: {escape(result.reading)}.</span>'
     if result.verdict != stats.NOT_MEASURED:
-        size = f'<span class="why">Sizes: {escape(result.reduced)}.</span>' if result.reduced else ""
-        name = "Rule and sizes" if result.reduced else "Rule"
+        size = f'<span class="why">Settings: {escape(result.differing)}.</span>' if result.differing else ""
+        name = "Rule and settings" if result.differing else "Rule"
         rule = f'<span class="why">Supported if {escape(claim.rule)}.</span>'
         rule += f'<span class="why">Margin: {escape(claim.margin.reason)}</span>'
         said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'

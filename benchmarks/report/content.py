@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import stats
-from benchmarks.claims import deep_sea, judge, neural, sentences
+from benchmarks.claims import by_sentence, deep_sea, judge, neural, sentences
 from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
@@ -60,6 +61,11 @@ class Report:
     times: tuple[tuple[str, str], ...]  # part, and what it took
     speed: TextTable | None
     beyond: tuple[tuple[str, tuple[judge.Result, ...]], ...] = ()  # families of claims that are not the paper's
+
+    @functools.cached_property
+    def sentences(self) -> tuple[by_sentence.Sentence, ...]:
+        """The verdicts of the paper's sentences."""
+        return tuple(by_sentence.judge_all(self.results))
 
     def result(self, claim_id: str) -> judge.Result | None:
         """Returns the result of a claim by its id."""
@@ -113,18 +119,47 @@ def require_some(tables: Tables, results: Sequence[judge.Result]) -> None:
     )
 
 
-def statements(report: Report) -> TextTable:
-    """Returns the paper statement by statement: the claims that test it, their verdicts, and those as one family."""
-    rows = []
-    for one in sentences.STATEMENTS:
-        found = [result for result in map(report.result, one.claims) if result is not None]
-        raw = " ".join(f"{stats.SIGNS[result.verdict]} {result.claim.id}" for result in found)
-        family = " ".join(
-            "=" if result.claim.identity else stats.SIGNS[result.adjusted] if result.adjusted else "–"
-            for result in found
-        )
-        rows.append([one.where, one.text, raw or f"not testable here: {one.untested}", family])
-    return ["section, figure", "what the paper says", "claims and verdicts", "as one family"], rows
+AT_SIZE, REDUCED, UNTESTED = "At the paper's size", "Reduced", "Not tested"
+_CITED = (
+    *("what the paper says", "deciding effect, 95% interval", "our size and the paper's", "difference", "equivalence"),
+    *("verdict", "as one family (Holm)", "parts", "figure"),
+)
+
+
+def cited(report: Report) -> dict[str, TextTable]:
+    """Returns the paper sentence by sentence: what was measured at its size, what at a smaller one, what was not."""
+    kinds: dict[str, list[list[str]]] = {AT_SIZE: [], REDUCED: []}
+    for one in report.sentences:
+        kinds[REDUCED if one.reduced else AT_SIZE].append(_cited(one))
+    untested = [[f"{one.text} ({one.where})", one.untested] for one in sentences.STATEMENTS if one.untested]
+    tables: dict[str, TextTable] = {name: (list(_CITED), rows) for name, rows in kinds.items()}
+    return tables | {UNTESTED: (["what the paper says", "why"], untested)}
+
+
+def tallies(report: Report) -> list[str]:
+    """Returns how many sentences have which verdict: at the paper's size, and at a smaller one, never together."""
+    lines = []
+    for name, reduced in ((AT_SIZE, False), (REDUCED, True)):
+        counts = judge.tally(one for one in report.sentences if one.reduced == reduced)
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        lines.append(f"{name}: {told or 'none'}")
+    return lines
+
+
+def _cited(one: by_sentence.Sentence) -> list[str]:
+    parts = " ".join(f"{stats.SIGNS[part.verdict]} {part.claim.id}" for part in one.parts)
+    verdict = f"{stats.SIGNS[one.verdict]} {one.verdict}"
+    identity = one.parts[0].claim.identity
+    family = f"{stats.SIGNS[one.adjusted]} p {judge.format_p(one.p_adjusted)}" if one.adjusted else "–"
+    told, result = [f"{one.statement.text} ({one.statement.where})"], one.deciding
+    if result is None:
+        told += [one.parts[0].reason, "–", "–", "–"]
+    else:
+        effect, margin = result.deciding, result.claim.margin
+        told += [f"{effect.label}: {judge.format_effect(effect)}", result.differing or "as the paper's, where stated"]
+        told += [judge.difference(effect), judge.equivalence(effect, margin)]
+    figure = registry.figure((result or one.parts[0]).claim.figure)
+    return [*told, verdict, "identity" if identity else family, parts, figure.name]
 
 
 def _section(figure: Figure, tables: Tables, results: Sequence[judge.Result], environment: dict[str, str]) -> Section:

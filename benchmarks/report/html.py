@@ -13,7 +13,7 @@ from benchmarks.claims import judge
 from benchmarks.figures import panels
 from benchmarks.figures.base import Setting
 from benchmarks.figures.panels import Panel
-from benchmarks.report import claims, page, story, svg
+from benchmarks.report import claims, content, page, story, svg
 from benchmarks.report.content import Report, Section
 from benchmarks.report.page import badge, escape, fold, section, table
 
@@ -29,8 +29,11 @@ def render(report: Report) -> str:
 
 
 def _header(report: Report) -> str:
-    counts = judge.tally(report.results)
-    badges = " ".join(badge(verdict, f"{count} {verdict}", "claims") for verdict, count in counts.items() if count)
+    rows = []
+    for name, reduced in ((content.AT_SIZE, False), (content.REDUCED, True)):
+        counts = judge.tally(one for one in report.sentences if one.reduced == reduced)
+        badges = " ".join(badge(verdict, f"{count} {verdict}", "claims") for verdict, count in counts.items() if count)
+        rows.append(f'<p class="tally">{escape(name)}: {badges or "nothing"}</p>')
     links = "".join(
         f'<li><a href="#chapter-{one.part}">{escape(one.number)} {escape(one.title.partition(",")[0])}</a></li>'
         for one in story.CHAPTERS
@@ -38,7 +41,7 @@ def _header(report: Report) -> str:
     return (
         '<header><div class="top"><p class="kicker">The paper, and what held here</p>'
         f"{page.THEME}</div><h1>{escape(story.SENTENCE)}</h1>"
-        f'<p class="tally">{badges}</p>'
+        f"{''.join(rows)}"
         f'<nav aria-label="Contents"><ul>{links}<li><a href="#claims">All claims</a></li>'
         '<li><a href="#method">How verdicts are reached</a></li></ul></nav></header>'
     )
@@ -47,13 +50,15 @@ def _header(report: Report) -> str:
 def _lead(report: Report) -> str:
     """What was read, and what was measured."""
     measured = len(report.results) - judge.tally(report.results)[stats.NOT_MEASURED]
+    sentences = len(report.sentences)
     facts = report.environment
     made = f" on {escape(facts['date'])}" if "date" in facts else ""
     size = f" at preset <strong>{escape(facts['preset'])}</strong>" if "preset" in facts else ""
     images = f' <span class="soft">{escape(facts["CIFAR10"])}</span>' if "CIFAR10" in facts else ""
     return (
         f'<p class="lead"><cite>{story.PAPER}</cite> <span class="soft">({story.AUTHORS})</span>, read as '
-        f"{len(report.results)} claims. {measured} were measured{made}{size}; every verdict is computed from tables, "
+        f"{sentences} sentences, which {len(report.results)} claims test. {measured} claims were measured{made}{size}; "
+        "every verdict is computed from tables, "
         f"with a 95% interval.{images}</p>"
     )
 
@@ -65,7 +70,7 @@ def _glance(report: Report) -> str:
         listed = []
         for result, words in one.verdicts:
             effect = (
-                f'<span class="value">{escape(judge.format_effect(result.effects[0]))}</span>' if result.effects else ""
+                f'<span class="value">{escape(judge.format_effect(result.deciding))}</span>' if result.effects else ""
             )
             listed.append(f"<li>{badge(result.verdict, words, f'claim-{result.claim.id}')}{effect}</li>")
         chart = '<p class="soft small">Not measured in this folder.</p>'
@@ -161,7 +166,7 @@ def _inside(one: Section) -> str:
 
 
 def _verdict(result: judge.Result) -> str:
-    value = f": {escape(judge.format_effect(result.effects[0]))}" if result.effects else ""
+    value = f": {escape(judge.format_effect(result.deciding))}" if result.effects else ""
     effect = f' <span class="value">{escape(result.claim.id)}{value}</span>'
     shown = badge(result.verdict, link=f"claim-{result.claim.id}")
     return f"<li>{shown}<span>{escape(result.claim.text)}{effect}</span></li>"

@@ -15,9 +15,8 @@ from benchmarks.report.content import Report, Section
 
 def render(report: Report) -> str:
     """Returns the report."""
-    counts = judge.tally(report.results)
     lines = ["# What held: ensembles, prior functions and bootstrapping", "", f"> {story.SENTENCE}", ""]
-    lines += [", ".join(f"**{count}** {verdict}" for verdict, count in counts.items() if count) + ".", ""]
+    lines += ["Sentences of the paper:", "", *(f"- {line}" for line in content.tallies(report)), ""]
     facts = {key: report.environment[key] for key in ("preset", "date", "CIFAR10") if key in report.environment}
     lines += [f"{escape(key)}: {escape(value)}  " for key, value in facts.items()]
     lines += ["", "## The paper in four sentences", ""]
@@ -26,13 +25,14 @@ def render(report: Report) -> str:
         lines.append(f"- {message} " + ", ".join(f"{one.claim.id} {stats.SIGNS[one.verdict]}" for one in found))
     lines += ["", "## Claims and verdicts", ""]
     lines += [judge.family(report.results), ""]
-    header = ["claim", "", "effect, 95% interval", "n", "verdict", "as one family (Holm)"]
+    header = ["claim", "", "effects, 95% intervals, the deciding first", "n", "verdict", "as one family (Holm)"]
     lines += table(header, [_row(result) for result in report.results])
     for name, results in report.beyond:
         lines += ["", f"### Beyond the paper: {name}", "", "A family of tests of its own.", ""]
         lines += table(["claim", "of", *header[1:]], [_other_row(result) for result in results])
-    lines += ["", "## The paper, statement by statement", ""]
-    lines += table(*content.statements(report))
+    lines += ["", "## The paper, sentence by sentence", ""]
+    for name, rows in content.cited(report).items():
+        lines += ["", f"### {name}", "", *table(*rows)]
     lines += ["", "Margins, by which differences are told to be large or small:", ""]
     margins = dict.fromkeys(result.claim.margin for result in report.results)
     lines += [f"- {escape(margin.reason)}" for margin in margins]
@@ -67,7 +67,7 @@ def _section(section: Section) -> list[str]:
 
 
 def _row(result: judge.Result) -> list[str]:
-    effects = "; ".join(_effect(effect, result) for effect in result.effects) or "–"
+    effects = "; ".join(_effect(effect, result) for effect in judge.deciding_first(result)) or "–"
     more = " ".join(text for text in (result.reason, result.note) if text)
     verdict = f"{stats.SIGNS[result.verdict]} {result.verdict}" + (f" ({more})" if more else "")
     verdict += f"; second reading, alike: {stats.SIGNS[result.reading]} {result.reading}" if result.reading else ""

@@ -29,7 +29,7 @@ class Highlight:
 
 
 def _is_joint(panel: Panel) -> bool:
-    return panel.title.startswith("joint")
+    return panel.title.startswith(("joint", "dyadic"))
 
 
 HIGHLIGHTS = (
@@ -53,8 +53,14 @@ HIGHLIGHTS = (
 MESSAGES = {
     "Marginal predictions hardly tell ensembles apart.": ("F1-marginal", "F2-marginal", "F3-marginal", "F4-marginal"),
     "Prior functions make joint predictions much better.": ("F1-p", "F8-p", "F7-depends", "F3-p", "F4-p"),
-    "Bootstrapping adds to that where noise is uneven.": ("E-interaction", "F2-bp", "F5-joint", "F6-bp", "F12-bp"),
-    "Where noise is even and priors are tuned, it adds nothing.": ("B4-constant", "E-even", "F1-bp-tuned", "F4-bp"),
+    "Bootstrapping adds to that where noise is uneven.": (
+        *("E-uneven", "E-interaction", "F2-bp", "F5-joint"),
+        *("F6-bp", "F12-bp"),
+    ),
+    "Where noise is even and priors are tuned, it adds nothing.": (
+        *("B4-constant", "E-even", "E-symmetric"),
+        *("F1-bp-tuned", "F4-bp"),
+    ),
 }
 
 

@@ -44,7 +44,7 @@ def prior_logits(num_members: int, num_images: int, data_dir: str | None = None)
 
 
 def score(logits: Any, labels: Any, scale: float, size: int) -> tuple[float, float]:
-    """Returns marginal and joint NLL of ensembles of one size, averaged over as many as there are members for."""
+    """Returns marginal and dyadic NLL of ensembles of one size, averaged over as many as there are members for."""
     from tf_ensembles import metrics
 
     groups = [scale * logits[:, start : start + size] for start in range(0, logits.shape[1] - size + 1, size)]
@@ -61,7 +61,7 @@ def main() -> None:
     places.add_data_dir(parser)
     args = parser.parse_args()
     logits, labels = prior_logits(args.members, args.images, args.data_dir)
-    print("marginal / joint NLL; uniform predictions have 2.30 / 23.03")
+    print("marginal / dyadic NLL; uniform predictions have 2.30 / 23.03")
     print("scale  " + "".join(f"{f'{size} members':>16}" for size in SIZES if size <= args.members))
     for scale in SCALES:
         cells = [score(logits, labels, scale, size) for size in SIZES if size <= args.members]

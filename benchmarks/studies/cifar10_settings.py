@@ -4,7 +4,7 @@
 
 Networks and training sets are those of figure 3; members have another seed than any that a figure shows. The decay is
 chosen as the paper chose its own, by the marginal NLL of ensemble-n, one for all training sets. With it, the prior
-scale is chosen by the joint NLL of ensemble-p relative to ensemble-n, for each ensemble size. What is chosen stands in
+scale is chosen by the dyadic NLL of ensemble-p relative to ensemble-n, for each ensemble size. What is chosen stands in
 `presets` of figures 3, 4 and 5 and in `Problem`s of their `runs`; a test compares them with the committed table. Figure
 11 keeps the paper's scale.
 """
@@ -43,11 +43,12 @@ def _size(preset: str, decay: float, num_members: int, trained: int) -> Size:
     base_size = figure_3.FIGURE.presets[preset]
     return dataclasses.replace(
         base_size,
-        problems=tuple(dataclasses.replace(problem, weight_decay=decay) for problem in base_size.problems),
+        problems=tuple(
+            dataclasses.replace(problem, weight_decay=decay, num_test=IMAGES) for problem in base_size.problems
+        ),
         num_members=num_members,
         seeds=trained // num_members,
         prior_scales=SCALES,
-        num_test=IMAGES,
         data=member_config.VALIDATION,
         seed=1,
         name=f"cifar10-validation/decay{decay:g}",
@@ -97,7 +98,7 @@ def choose_decay(preset: str, rows: Rows) -> float:
 
 
 def choose_scales(table: pd.DataFrame) -> dict[int, float]:
-    """Returns, per ensemble size, the prior scale with the lowest joint NLL relative to ensemble-n's.
+    """Returns, per ensemble size, the prior scale with the lowest dyadic NLL relative to ensemble-n's.
 
     Args:
         table: `num_train, num_members, prior_scale, nll_joint`; scale 0 is ensemble-n.
@@ -182,7 +183,7 @@ class _Figure(base.Figure):
         options: dict[str, Any] = {"kind": "lines", "log_x": True}
         return [
             panels.Panel("ensemble-n", "marginal NLL", tuple(lines[:1]), x_label="weight decay times T", **options),
-            panels.Panel("ensemble-p", "joint NLL of 10 labels", tuple(lines[1:]), x_label="prior scale", **options),
+            panels.Panel("ensemble-p", "dyadic NLL of 10 labels", tuple(lines[1:]), x_label="prior scale", **options),
         ]
 
     def used(self, tables: Tables) -> Mapping[str, str]:

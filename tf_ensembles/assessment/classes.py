@@ -55,6 +55,18 @@ def nll(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
 
 
 def joint(log_likelihood: Floats, tau: int, seed: int) -> Floats:
+    """Returns the joint NLL of each group of `tau` different examples of a random order, `[examples // tau]`.
+
+    Args:
+        log_likelihood: of each example by each member, `[examples, members]`.
+        tau: labels per joint prediction.
+        seed: of the order.
+    """
+    order = np.random.default_rng(seed).permutation(len(log_likelihood))
+    return -likelihood.log_mean_exp(likelihood.joint(log_likelihood[order], tau))
+
+
+def dyadic(log_likelihood: Floats, tau: int, seed: int) -> Floats:
     """Returns the dyadic NLL of each pair of a random order, `[examples // 2]`, per `tau` labels.
 
     Args:

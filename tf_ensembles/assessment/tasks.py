@@ -5,6 +5,7 @@ Shapes: member outputs `[examples, members, outputs]`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ SCORES = {
     "rmse": ("RMSE", "lower", "root mean squared error, in units of the target"),
     "mae": ("MAE", "lower", "mean absolute error, in units of the target"),
     "nll": ("NLL", "lower", "negative log-likelihood per example, in nats"),
-    "joint_nll": ("joint NLL", "lower", "of {tau} labels together, drawn from two examples (dyadic), in nats"),
+    "joint_nll": ("joint NLL", "lower", "of the labels of {tau} different examples together, in nats"),
+    "dyadic_nll": ("dyadic NLL", "lower", "of {tau} labels together, drawn from two examples that repeat, in nats"),
     "brier": ("Brier score", "lower", "squared error of the probabilities, between 0 and 2"),
     "ece": ("ECE", "lower", "expected calibration error: how far confidence is from accuracy, over 15 bins"),
     "aurc": ("AURC", "lower", "area under the risk-coverage curve: errors left, averaged over how many are answered"),
@@ -91,6 +93,7 @@ class Task:
     """Puts the content together; subclasses know classes or numbers."""
 
     what, slice_scores, task = "", (), ""
+    least_nll = -math.inf  # densities have no bound
 
     def __init__(
         self, ask: Questions, y: Any, names: Sequence[str] | None, settings: dict[str, Any], title: str
@@ -108,6 +111,22 @@ class Task:
         """Returns names, each with the subjects whose scores are averaged."""
         raise AssertionError  # Subclasses have it.
 
+    def dyadic(self, subject: Any) -> dict[str, Statistic]:
+        """Returns the score of pairs, where there is a density."""
+        values = self.log_likelihoods(subject)
+        if values is None:
+            return {}
+        scores = classes.dyadic(values, self.settings["tau"], self.settings["seed"])
+        return {"dyadic_nll": intervals.mean(scores, self.least_nll)}
+
+    def joint(self, subject: Any) -> dict[str, Statistic]:
+        """Returns the score of groups of different examples, where there is a density and a group."""
+        values = self.log_likelihoods(subject)
+        if values is None or len(values) < self.settings["tau"]:
+            return {}
+        scores = classes.joint(values, self.settings["tau"], self.settings["seed"])
+        return {"joint_nll": intervals.mean(scores, self.least_nll)}
+
     def content(self) -> dict[str, Any]:
         """Returns all that is said."""
         settings = self.settings
@@ -115,14 +134,14 @@ class Task:
         subjects = self.subjects()
         singles = {name: _averaged([self.statistics(one) for one in ones]) for name, ones in subjects}
         drawn = self._drawn(singles, self.size)
-        pairs = {name: _averaged([self.joint(one) for one in ones]) for name, ones in subjects}
-        drawn_pairs = self._drawn(pairs, self.size // 2)
-        found = {name: singles[name] | pairs[name] for name in singles}
-        all_drawn = drawn | drawn_pairs
+        pairs = {name: _averaged([self.dyadic(one) for one in ones]) for name, ones in subjects}
+        groups = {name: _averaged([self.joint(one) for one in ones]) for name, ones in subjects}
+        found = {name: singles[name] | pairs[name] | groups[name] for name in singles}
+        all_drawn = drawn | self._drawn(pairs, self.size // 2) | self._drawn(groups, self.size // settings["tau"])
         first = subjects[0][0]
         order = [score for score in SCORES if any(score in own for own in found.values())]
         return {
-            "schema": 1,
+            "schema": 2,  # 1 had the dyadic NLL under the name of the joint one.
             "title": str(self.title),
             "task": self.task,
             "facts": self.facts(),
@@ -164,7 +183,7 @@ class Task:
 
     def _drawn(self, found: dict[str, dict[str, Statistic]], size: int) -> dict[Any, Floats]:
         flat = {(name, score): one for name, own in found.items() for score, one in own.items()}
-        return intervals.resample(flat, size, self.settings["num_draws"], self.settings["seed"])
+        return intervals.resample(flat, size, self.settings["num_draws"], self.settings["seed"]) if flat else {}
 
     def facts(self) -> dict[str, Any]:
         """Returns what was assessed."""
@@ -224,7 +243,7 @@ class Task:
         return {"scores": found, "histogram": histogram}
 
     statistics: Any
-    joint: Any
+    log_likelihoods: Any
     curves: Any
     values: Any
     foreign_scores: Any
@@ -234,6 +253,7 @@ class Classes(Task):
     """Of class predictions."""
 
     what, task = "set", "classification"
+    least_nll = 0.0
 
     def prepare(self, y: Any) -> None:
         """Reads labels and logits."""
@@ -265,10 +285,9 @@ class Classes(Task):
         """Returns scores of examples."""
         return classes.scores(subject, self.labels, self.settings["level"])
 
-    def joint(self, subject: classes.Subject) -> dict[str, Statistic]:
-        """Returns the score of pairs."""
-        values = likelihood.log_likelihood(subject.logits, self.labels)
-        return {"joint_nll": intervals.mean(classes.joint(values, self.settings["tau"], self.settings["seed"]), 0.0)}
+    def log_likelihoods(self, subject: classes.Subject) -> Floats:
+        """Returns that of each label by each member, `[examples, members]`."""
+        return likelihood.log_likelihood(subject.logits, self.labels)
 
     def curves(self, ones: list[classes.Subject]) -> dict[str, Any]:
         """Returns curves, of several members those of the first."""
@@ -332,12 +351,9 @@ class Numbers(Task):
         """Returns scores of examples."""
         return numbers.statistics(subject, self.targets, self.settings["level"])
 
-    def joint(self, subject: numbers.Subject) -> dict[str, Statistic]:
-        """Returns the score of pairs, where there is a density."""
-        if not subject.has_noise:
-            return {}
-        values = subject.distribution().member_log_prob(self.targets)
-        return {"joint_nll": intervals.mean(classes.joint(values, self.settings["tau"], self.settings["seed"]))}
+    def log_likelihoods(self, subject: numbers.Subject) -> Floats | None:
+        """Returns that of each target by each member, `[examples, members]`; None where there is no density."""
+        return subject.distribution().member_log_prob(self.targets) if subject.has_noise else None
 
     def curves(self, ones: list[numbers.Subject]) -> dict[str, Any]:
         """Returns curves, of several members those of the first."""

@@ -45,11 +45,15 @@ class InputDistribution(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LabelFlip:
-    """Training labels to corrupt: a fraction of those of class `source` becomes `target`."""
+    """Training labels to corrupt: a fraction of those of class `source` becomes `target`.
+
+    With `symmetric`, the same fraction of those of class `target` becomes `source` at once.
+    """
 
     fraction: float = 0.25
     source: int = 1
     target: int = 0
+    symmetric: bool = False
 
     def __post_init__(self) -> None:
         checks.number("a fraction", self.fraction, "[0, 1]")
@@ -99,14 +103,15 @@ class Setting:
         if self.num_classes != 2:
             name += f"-c{self.num_classes}"
         if self.flip is not None:
-            name += f"-flip{self.flip.fraction:g}-{self.flip.source}-{self.flip.target}"
+            both = "-both" if self.flip.symmetric else ""
+            name += f"-flip{self.flip.fraction:g}-{self.flip.source}-{self.flip.target}{both}"
         return name
 
 
 SETTINGS = tuple(Setting(*values) for values in itertools.product(INPUT_DIMS, map(float, DATA_RATIOS), TEMPERATURES))
 
 _NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"
-_ID = re.compile(rf"(?:testbed/)?d(\d+)-r{_NUMBER}-t{_NUMBER}(?:-c(\d+))?(?:-flip{_NUMBER}-(\d+)-(\d+))?")
+_ID = re.compile(rf"(?:testbed/)?d(\d+)-r{_NUMBER}-t{_NUMBER}(?:-c(\d+))?(?:-flip{_NUMBER}-(\d+)-(\d+)(-both)?)?")
 
 
 def setting_from_id(setting_id: str) -> Setting:
@@ -114,8 +119,8 @@ def setting_from_id(setting_id: str) -> Setting:
     match = _ID.fullmatch(setting_id) if isinstance(setting_id, str) else None
     if match is None:
         raise ValueError(f"Expected an id such as {SETTINGS[0].id!r}. Received: {checks.shown(setting_id)}")
-    dim, ratio, temperature, classes, fraction, source, target = match.groups()
-    flip = LabelFlip(float(fraction), int(source), int(target)) if fraction is not None else None
+    dim, ratio, temperature, classes, fraction, source, target, both = match.groups()
+    flip = LabelFlip(float(fraction), int(source), int(target), both is not None) if fraction is not None else None
     return Setting(int(dim), float(ratio), float(temperature), int(classes or 2), flip)
 
 
@@ -217,10 +222,11 @@ def problem_from_id(setting_id: str, seed: int = 0) -> Problem:
 
 def flip_labels(y: NDArray[Any], flip: LabelFlip, random: np.random.Generator) -> NDArray[Any]:
     """Returns labels of which the given share of class `source`, picked at random, has become `target`."""
-    candidates = np.flatnonzero(y == flip.source)
-    chosen = random.permutation(candidates)[: round(flip.fraction * len(candidates))]
     flipped = y.copy()
-    flipped[chosen] = flip.target
+    for source, target in ((flip.source, flip.target), (flip.target, flip.source))[: 1 + flip.symmetric]:
+        candidates = np.flatnonzero(y == source)
+        chosen = random.permutation(candidates)[: round(flip.fraction * len(candidates))]
+        flipped[chosen] = target
     return flipped
 
 

@@ -42,6 +42,7 @@ EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ens
 
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
 _HOW = ("setting", "setting_since", "unverified_until")
+WRONG_FIT = "wrong_labels_fit"  # the share of training labels moved by noise that a member predicts
 MAX_MEMBERS = 100_000  # of an ensemble: more are a damaged description
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -72,6 +73,8 @@ def train_member(
 ) -> dict[str, Any]:
     """Trains a member, or what is left of its training: `member_key, steps, train_loss, test_nll, test_accuracy`.
 
+    Where noise has moved training labels, `wrong_labels_fit` is the share of these that the member predicts.
+
     Args:
         config: fields of `MemberConfig`; those left out have their defaults.
         store: the folder of all members.
@@ -83,7 +86,13 @@ def train_member(
     if result is None:  # Otherwise without loading data, or TensorFlow.
         from trainers.images import training
 
-        result = training.train(member, *load_member_data(member, data), store, keep_weights=keep_weights)
+        result = training.train(
+            member,
+            *load_member_data(member, data),
+            store,
+            keep_weights=keep_weights,
+            wrong_labels=_load_wrong_labels(member, data),
+        )
     return {name: value for name, value in result.items() if name not in _HOW}
 
 
@@ -101,11 +110,15 @@ def evaluate_ensemble(config: dict[str, Any], *, store: str) -> dict[str, Any]:
         store: the folder of all members.
 
     Returns:
-        `nll_marginal, nll_marginal_error, nll_joint, nll_joint_error, accuracy, ece`; the joint NLL is dyadic.
+        `nll_marginal, nll_marginal_error, nll_joint, nll_joint_error, accuracy, ece`; `nll_joint` is the dyadic NLL.
+        Where noise has moved training labels, also `wrong_labels_fit`, the mean over members.
     """
     ensemble = ensemble_from_dict(config)
     scores = dataclasses.asdict(score_members(ensemble.members, ensemble.tau, store)[-1])
     del scores["size"]
+    results = [member_store.MemberFiles(store, member).result() or {} for member in ensemble.members]
+    if all(WRONG_FIT in result for result in results):
+        scores[WRONG_FIT] = float(np.mean([result[WRONG_FIT] for result in results]))
     return scores
 
 
@@ -168,16 +181,24 @@ def load_member_data(config: MemberConfig, data: str | None = None) -> tuple[Ima
     return train, test.select(slice(num_test))
 
 
+def _load_wrong_labels(config: MemberConfig, data: str | None) -> ImageData | None:
+    """Returns the training examples whose labels noise has moved; None where there are none."""
+    fields = (config.data, data, config.num_train, config.subset)
+    noisy = _load_train(*fields, config.noise, config.noise_seed)
+    wrong = noisy.labels != _load_train(*fields, member_config.Noise.NONE.value, 0).labels
+    return noisy.select(wrong) if wrong.any() else None
+
+
 @functools.lru_cache(maxsize=4)
 def _load_train(name: str, data: str | None, num_train: int, subset: str, noise: str, noise_seed: int) -> ImageData:
     from trainers.images import data as image_data
 
-    train = image_data.take(_load(name, data).train, num_train, subset)
     kind = member_config.Noise(noise)
     if kind is member_config.Noise.NONE:
-        return train
+        return image_data.take(_load(name, data).train, num_train, subset)
     figure = image_data.FIGURE_5_NOISE if kind is member_config.Noise.FIGURE_5 else image_data.FIGURE_11_NOISE
-    return dataclasses.replace(figure, seed=noise_seed).apply(train)
+    clean = _load_train(name, data, num_train, subset, member_config.Noise.NONE.value, 0)
+    return dataclasses.replace(figure, seed=noise_seed).apply(clean)
 
 
 @functools.lru_cache(maxsize=2)

@@ -49,6 +49,7 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Callable[[int, float], object] | None = None,
     wait: bool = True,
+    wrong_labels: ImageData | None = None,
 ) -> dict[str, Any]:
     """Trains a member, or what is left of its training, and returns its scalars. A finished one returns at once.
 
@@ -62,6 +63,8 @@ def train(
         checkpoint_seconds: how often to write a checkpoint at most; 0: at the end of every epoch, at least.
         progress: called with the steps made so far and the last loss.
         wait: whether to wait where another process trains the member now.
+        wrong_labels: training examples whose labels noise has moved, as they are trained on: the share of them whose
+            label the member predicts is kept as `wrong_labels_fit`.
 
     Raises:
         member_store.MemberBusyError: if it is not to wait, and would have to.
@@ -89,7 +92,7 @@ def train(
         try:
             training.resume(member_store.MemberFiles(store, config))
             training.run(checkpoint_seconds, progress)
-            return training.finish(test_data, keep_weights)
+            return training.finish(test_data, keep_weights, wrong_labels)
         except tf.errors.OpError as error:
             if (workers := member_engine.num_workers(chosen)) == 1:
                 raise
@@ -283,11 +286,13 @@ class Training:
             f"with a learning rate of {self._config.learning_rate}"
         )
 
-    def finish(self, test_data: ImageData, keep_weights: bool) -> dict[str, Any]:
+    def _predict(self, data: ImageData) -> NDArray[np.float32]:
+        logits = self.engine.predict(data.images)
+        return logits + self._scaled_prior(data) if self._config.prior_scale else logits
+
+    def finish(self, test_data: ImageData, keep_weights: bool, wrong_labels: ImageData | None) -> dict[str, Any]:
         """Predicts the test set, writes the member's files and returns its scalars."""
-        logits = self.engine.predict(test_data.images)
-        if self._config.prior_scale:
-            logits += self._scaled_prior(test_data)
+        logits = self._predict(test_data)
         if not np.isfinite(logits).all():
             self._give_up(np.full(1, np.nan, np.float32))
         likelihood = logits - logits.max(axis=1, keepdims=True)
@@ -302,6 +307,10 @@ class Training:
             "setting_since": self._setting_since,
             "unverified_until": self._unverified_until,
         }
+        if wrong_labels is not None:
+            result["wrong_labels_fit"] = float(
+                np.mean(self._predict(wrong_labels).argmax(axis=1) == wrong_labels.labels)
+            )
         if self._files is not None:
             weights = self.engine.weights(self._config.prior_scale > 0.0) if keep_weights else None
             if weights is not None:

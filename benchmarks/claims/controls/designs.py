@@ -44,9 +44,7 @@ def _testbed(figure: Any, size: Any) -> Iterator[Row]:
         # Nothing is chosen on the way, so that all runs are known.
         for stage in figure.stages(size, {}):
             for config in (run.config for run in stage([]) if run.config["agent"] != runs.UNIFORM):
-                setting = runs.make_setting(
-                    *(config[key] for key in ("input_dim", "data_ratio", "temperature", "flip"))
-                )
+                setting = runs.setting_of(config)
                 yield {**config, "setting": setting.id, "num_train": setting.num_train, **figure.marks(config)}
         return
     tunings = list(figure.flags.values())
@@ -62,10 +60,12 @@ def _testbed(figure: Any, size: Any) -> Iterator[Row]:
 
 
 def _cifar10(figure: Any, size: Any) -> Iterator[Row]:
-    labels = list(dict.fromkeys(agent.label for agent in figure.agents_of(size)))
-    for problem, seed, label, members in itertools.product(size.problems, size.seed_range, labels, size.sizes):
+    largest = {agent.label: size.members(agent) for agent in figure.agents_of(size)}
+    for problem, seed, label, members in itertools.product(size.problems, size.seed_range, largest, size.sizes):
         row = {"setting": f"T{problem.num_train}", "num_train": problem.num_train, "seed": seed, "agent": label}
         single = label == "vgg"
+        if not single and members > largest[label]:
+            continue
         yield {**row, "num_members": 1 if single else members, "first_member": -1 if single and size.own_vgg else seed}
 
 

@@ -47,7 +47,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 def format_scores(scores: Sequence[Scores], tau: int) -> str:
     """Returns the scores of some ensemble sizes as a table."""
-    lines = [f"{'members':>7}{'marginal NLL':>20}{f'joint NLL, τ={tau}':>20}{'accuracy':>10}{'ECE':>8}"]
+    lines = [f"{'members':>7}{'marginal NLL':>20}{f'dyadic NLL, τ={tau}':>20}{'accuracy':>10}{'ECE':>8}"]
     for one in scores:
         if one.size in _SHOWN_SIZES or one.size == len(scores):
             marginal = f"{one.nll_marginal:.4f} ± {one.nll_marginal_error:.4f}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from trainers.sweeps.runs import Run
 
-SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "joint NLL of 10 labels"}
+SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "dyadic NLL of 10 labels"}
 BOOTSTRAPPED = tuple(f"{BP}({probability:g})" for probability in (0.5, 0.75, 0.9))
 PAPER_SIZES = "10, 100, 1,000, 50,000"
 
@@ -85,8 +85,12 @@ class Cifar10Figure(base.Figure):
 
     def kept(self, tables: Tables) -> pd.DataFrame:
         """Returns what `collect` kept, with finite scores and bootstrapped agents named by their probabilities."""
-        name = f"cifar10/{self.name}_runs.csv"
-        table = finite(tables.read(name, (*_COLUMNS, *SCORES)), list(SCORES))
+        return self.read_kept(tables, self.name)
+
+    def read_kept(self, tables: Tables, name: str) -> pd.DataFrame:
+        """Returns the runs that `collect` kept of a figure of this name, its own or another of its kind."""
+        columns = (*_COLUMNS, *SCORES)
+        table = finite(tables.read(f"cifar10/{name}_runs.csv", columns), list(SCORES))
         agents = [_label(row.agent, row.bootstrap_probability) for row in table.itertuples()]
         return table.assign(setting=[f"T{int(count)}" for count in table.num_train], agent=agents)
 
@@ -151,7 +155,7 @@ class Cifar10Figure(base.Figure):
         scales = used["prior scales"]
         held_out = tables.has(self._grid)
         where = "held-out training images" if held_out else "the other seeds"
-        how = f"chosen from {scales} by joint NLL on {where}" if (held_out or self.tuned) and "," in scales else scales
+        how = f"chosen from {scales} by dyadic NLL on {where}" if (held_out or self.tuned) and "," in scales else scales
         names = "bp(q): ensemble-bp whose members see each example with probability q. " if self.tuned else ""
         return (
             f"{names}Training sets of T = {used['training images T']} images, each with scores relative to "
@@ -164,16 +168,14 @@ class Cifar10Figure(base.Figure):
         kept = self.kept(tables)
         if not {"epochs", "learning_rate", "weight_decay", "width", "num_test"} <= set(kept):
             return ""
-        problems = kept[["num_train", "epochs", "learning_rate", "weight_decay"]].drop_duplicates()
+        problems = kept[["num_train", "epochs", "learning_rate", "weight_decay", "num_test"]].drop_duplicates()
         each = "; ".join(
-            f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}"
+            f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}, weight "
+            f"decay {row['weight_decay']:g} / T, the first {int(row['num_test']):,} test images"
             for row in problems.to_dict("records")
         )
         width = ", ".join(str(fractions.Fraction(value)) for value in sorted(set(kept.width)))
-        return (
-            f"VGG of width {width}; {each}; weight decay {listing(problems.weight_decay)} / T. Scores on the first "
-            f"{int(kept.num_test.max()):,} test images."
-        )
+        return f"VGG of width {width}; {each}."
 
 
 def _label(agent: Any, probability: Any) -> str:

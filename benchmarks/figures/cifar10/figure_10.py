@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class _Figure(figure_3.PlainFigure):
+class BySizeFigure(figure_3.PlainFigure):
+    """A line per agent along T: figure 10, and a study of larger training sets."""
+
     id, name, place, same_runs_as = "F10", "figure_10", (5.2, 10), "F3"
     title = "Figure 10: CIFAR10, prior functions by the size of the training set"
     about = "The runs of figure 3, training set by training set: where do prior functions help?"
@@ -43,4 +45,4 @@ class _Figure(figure_3.PlainFigure):
         ]
 
 
-FIGURE = _Figure()
+FIGURE = BySizeFigure()

@@ -28,7 +28,8 @@ class _Figure(BootstrapFigure):
     id, name, place = "F4", "figure_4", (5.2, 4)
     title = "Figure 4: CIFAR10, bootstrapping where there is little noise"
     about = (
-        "Ensembles of 10 members; of several prior scales, for each training set the one that is best on other seeds."
+        "Ensembles of 10 members; where several prior scales were run, the best for each agent and training set, "
+        "chosen on other images or seeds."
     )
     paper = {
         "members": "10",
@@ -47,20 +48,19 @@ class _Figure(BootstrapFigure):
             seeds=5,
             prior_scales=(10.0,),
             width=runs.NARROW,
-            num_test=1000,
+            block=15,  # Figure 3's, of whose members these are the first.
         ),
+        # Members of n, and of p where scale 30 is chosen, are the first 10 of figure 3's.
         "large": runs.Size(
-            (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000, runs.LARGE_10000),
+            runs.LARGE_SMALL_SETS,
             num_members=10,
             seeds=5,
-            prior_scales=(10.0,),
+            prior_scales=(30.0,),
             width=runs.NARROW,
-            seed=4,
-            name="cifar10-f4",
-            own_data=True,
+            **runs.LARGE_CLEAN,
             tuning=runs.Tuning((1.0, 3.0, 10.0, 30.0), num_members=10, seeds=1),
         ),
-        "paper": runs.Size(runs.PAPER, num_members=10, seeds=5, prior_scales=(1.0, 3.0, 10.0, 30.0)),
+        "paper": runs.Size(runs.PAPER, num_members=10, seeds=5, prior_scales=(1.0, 3.0, 10.0, 30.0), block=100),
     }
 
 

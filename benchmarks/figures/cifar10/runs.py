@@ -2,10 +2,11 @@
 
 A figure has two kinds of runs. One trains a member and keeps its test logits; the other scores an ensemble from the
 logits of its members. Members are numbered: seed k of a figure is the block of members from `k * num_members` on, so
-seeds share no member, and figures that ask for the same member train it once. The point estimate `vgg` is one network;
-its score is the mean over several, what any one of them can be expected to have: the members of ensemble-n's block each
-alone, or, where a size has `own_vgg`, networks that are trained for it. With `own_data`, a seed also has a training set
-and label noise of its own. With `tuning`, prior scales are chosen on held-out images, with members of other seeds.
+seeds share no member, and figures that ask for the same member train it once. With `block`, seeds lie further apart, so
+that a small ensemble is the first members of a larger one. The point estimate `vgg` is one network; its score is the
+mean over several, what any one of them can be expected to have: the members of ensemble-n's block each alone, or, where
+a size has `own_vgg`, networks that are trained for it. With `own_data`, a seed also has a training set and label noise
+of its own. With `tuning`, prior scales are chosen on held-out images, with members of other seeds.
 
 Importing this module does not import TensorFlow; computing runs does.
 """
@@ -42,6 +43,7 @@ class Problem:
     batch_size: int = 128  # The paper's 32 on each of four devices.
     learning_rate: float | None = None  # None: the paper's for this size
     weight_decay: float = 30.0  # lambda of the summed loss
+    num_test: int | None = None  # the first so many test images; None: all 10,000
 
     @property
     def id(self) -> str:
@@ -76,6 +78,7 @@ class Tuning:
     prior_scales: tuple[float, ...]
     num_members: int
     seeds: int
+    epochs: float = 1.0  # the share of the epochs that members train for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +90,10 @@ class Size:
     seeds: int
     prior_scales: tuple[float, ...]
     width: float = 1.0
-    num_test: int | None = None  # None: all 10,000
     ensemble_sizes: tuple[int, ...] = ()  # of figure 11; the others have `num_members` only
     probabilities: tuple[float, ...] = (0.5, 0.75, 0.9)
+    probability_members: tuple[int, ...] = ()  # of each of them; (): `num_members`
+    block: int = 0  # members from the first of a seed to the first of the next; 0: `num_members`
     data: str = member_config.CIFAR10
     seed: int = 0  # of all members
     name: str = "cifar10"  # that ids of runs begin with
@@ -108,6 +112,13 @@ class Size:
         """The sizes of the ensembles that are scored."""
         return self.ensemble_sizes or (self.num_members,)
 
+    def members(self, agent: Agent) -> int:
+        """How many members an agent's largest ensemble has."""
+        if agent.name == VGG and self.own_vgg:
+            return self.own_vgg
+        fewer = dict(zip(self.probabilities, self.probability_members, strict=False))
+        return fewer.get(agent.bootstrap_probability, self.num_members)
+
 
 # Seeds from here on are for tuning, and members from here on are networks of `vgg`.
 TUNING_SEED, _VGG_MEMBER = 1000, 1_000_000
@@ -117,7 +128,12 @@ def tuning_size(size: Size) -> Size:
     """Returns what prior scales are chosen by: ensembles that are scored on training images of no member."""
     assert size.tuning is not None
     most = member_config.TRAINING_IMAGES[member_config.VALIDATION]
-    problems = tuple(dataclasses.replace(one, num_train=min(one.num_train, most)) for one in size.problems)
+    problems = tuple(
+        dataclasses.replace(
+            one, num_train=min(one.num_train, most), epochs=int(one.epochs * size.tuning.epochs), num_test=None
+        )
+        for one in size.problems
+    )
     return dataclasses.replace(
         size,
         problems=problems,
@@ -127,7 +143,6 @@ def tuning_size(size: Size) -> Size:
         prior_scales=size.tuning.prior_scales,
         ensemble_sizes=(),
         data=member_config.VALIDATION,
-        num_test=None,
         name=f"{size.name}-tuning",
         tuning=None,
     )
@@ -174,7 +189,7 @@ def _fields(problem: Problem, agent: Agent, size: Size, seed: int) -> dict[str, 
         learning_rate=problem.learning_rate,
         weight_decay=problem.weight_decay,
         width=size.width,
-        num_test=size.num_test,
+        num_test=problem.num_test,
         prior_scale=agent.prior_scale,
         bootstrap_probability=None if chance == 1.0 else chance,
         **own,
@@ -186,9 +201,10 @@ def _fields(problem: Problem, agent: Agent, size: Size, seed: int) -> dict[str, 
 
 def members_of(agent: Agent, size: Size, seed: int) -> range:
     """The members of an agent's ensemble of a seed."""
-    if agent.name == VGG and size.own_vgg:
-        return range(_VGG_MEMBER + seed * size.own_vgg, _VGG_MEMBER + (seed + 1) * size.own_vgg)
-    return range(seed * size.num_members, (seed + 1) * size.num_members)
+    count = size.members(agent)
+    single = agent.name == VGG and size.own_vgg
+    first = _VGG_MEMBER + seed * count if single else seed * (size.block or size.num_members)
+    return range(first, first + count)
 
 
 def _place(problem: Problem, size: Size, seed: int) -> str:
@@ -213,7 +229,7 @@ def _member_run(
 ) -> sweep.Run:
     fields = _fields(problem, agent, size, seed)
     config = member_config.from_dict({**fields, "member": member})
-    tested = (size.num_test or 10_000) * (2 if agent.prior_scale else 1)
+    tested = (problem.num_test or 10_000) * (2 if agent.prior_scale else 1)
     return sweep.make_run(
         f"{_place(problem, size, seed)}/{agent.members_id}/member{member}",
         functions.TRAIN,
@@ -232,7 +248,7 @@ def ensembles(
     store = context and {"store": context["store"]}
     for agent in agents:
         block = members_of(agent, size, seed)
-        parts = [(block.start, count) for count in size.sizes]
+        parts = [(block.start, count) for count in size.sizes if count <= len(block)]
         if agent.name == VGG:
             parts = [(member, 1) for member in block]
         for first, count in parts:
@@ -250,8 +266,8 @@ def agents_of(size: Size, make_agents: MakeAgents, rows: Rows) -> list[list[Agen
     """Returns the agents for each of the problems; those with prior functions have the chosen scale, if any."""
     if size.tuning is None:
         agents = make_agents(size)
-        if size.first_seed == TUNING_SEED:  # Agents without prior functions have nothing to choose.
-            agents = [agent for agent in agents if agent.name in (P, BP)]
+        if size.first_seed == TUNING_SEED:  # Agents without prior functions have nothing to choose; p without is n.
+            agents = [agent for agent in agents if agent.name == BP or agent.prior_scale]
         return [agents for _ in size.problems]
     scales = chosen_scales(tuning_table(rows, size, make_agents))
     # One of each: the scale is filled in.
@@ -288,7 +304,7 @@ def tuning_table(rows: Rows, size: Size, make_agents: MakeAgents) -> pd.DataFram
 
 
 def chosen_scales(table: pd.DataFrame) -> dict[tuple[int, str], float]:
-    """Returns the scale of the lowest joint NLL, averaged over tuning seeds, by problem and agent."""
+    """Returns the scale of the lowest dyadic NLL, averaged over tuning seeds, by problem and agent."""
     means = table.groupby(["problem", "label", "prior_scale"], as_index=False).nll_joint.mean()
     best = means.loc[means.groupby(["problem", "label"]).nll_joint.idxmin()]
     return {(int(row["problem"]), str(row["label"])): float(row["prior_scale"]) for row in best.to_dict("records")}
@@ -338,19 +354,28 @@ def _line(ensemble: Ensemble, row: dict[str, Any]) -> dict[str, Any]:
         "num_test": 10_000 if row["num_test"] is None else row["num_test"],
         "first_member": ensemble.first_member,
         **{name: row[name] for name in SCORES},
+        **{name: row[name] for name in (functions.WRONG_FIT,) if name in row},
     }
 
 
 # Problems of the smaller presets: one batch size, so that one graph serves all; fewer and larger steps than the
 # paper's, and weight decays that `cifar10_settings` chose: with 30, networks as narrow as these learn next to nothing.
-TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay=0.03)
-TINY_100 = Problem(100, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
-SMALL_10 = Problem(10, epochs=100, batch_size=10, learning_rate=4e-4, weight_decay=0.03)
-SMALL_100 = Problem(100, epochs=20, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
-SMALL_1000 = Problem(1000, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03)
+TINY_10 = Problem(10, epochs=60, batch_size=10, learning_rate=7e-4, weight_decay=0.03, num_test=500)
+TINY_100 = Problem(100, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03, num_test=500)
+SMALL_10 = Problem(10, epochs=100, batch_size=10, learning_rate=4e-4, weight_decay=0.03, num_test=1000)
+SMALL_100 = Problem(100, epochs=20, batch_size=10, learning_rate=2e-2, weight_decay=0.03, num_test=1000)
+SMALL_1000 = Problem(1000, epochs=10, batch_size=10, learning_rate=2e-2, weight_decay=0.03, num_test=1000)
 PAPER = tuple(Problem(num_train) for num_train in (10, 100, 1000, 50_000))
 NARROW = 1 / 16  # the width of their networks
-# Those of preset `large`, beside the small ones: the paper's largest set and one between, with its batch and its weight
-# decay. Rates and decays were chosen by one member each on held-out training images; see the results page.
+# Those of preset `large`. Up to 1,000 images they are the small ones, longer and tested on more; from 10,000 on, batch
+# and weight decay are the paper's. Rates and decays were chosen by one member each on held-out training images; see the
+# results page.
+LARGE_SMALL_SETS = (
+    dataclasses.replace(SMALL_10, num_test=2000),
+    dataclasses.replace(SMALL_100, num_test=2000),
+    dataclasses.replace(SMALL_1000, epochs=20, num_test=None),
+)
+# Members of their clean figures: shared, numbered by figure 3's blocks of 100.
+LARGE_CLEAN: dict[str, Any] = {"seed": 3, "name": "cifar10-clean", "own_data": True, "block": 100}
 LARGE_10000 = Problem(10_000, epochs=15, learning_rate=0.1, weight_decay=30.0)
 LARGE_50000 = Problem(50_000, epochs=10, learning_rate=0.2, weight_decay=30.0)

@@ -36,7 +36,7 @@ class TestbedFigure(base.Figure):
 
     def normalized(self, tables: Tables, name: str) -> pd.DataFrame:
         """Returns a kept table of runs with scores over the uniform agent's and a `setting` column."""
-        columns = (*tuning.SETTING, *tuning.HYPER, "agent", "seed", *SCORES)
+        columns = ("id", *tuning.SETTING, *tuning.HYPER, "agent", "seed", *SCORES)
         table = tuning.normalize(finite(tables.read(f"testbed/{name}.csv", columns), list(SCORES)))
         return table.assign(num_train=(table.input_dim * table.data_ratio).round().astype(int))
 
@@ -77,6 +77,10 @@ class TunedFigure(TestbedFigure):
         """Returns the agents that are reported in a setting."""
         return [choice.per_setting[setting.id, name] for name in self.agents]
 
+    def near_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
+        """Returns the near-ties of those agents."""
+        return [agent for name in self.agents for agent in choice.near_per_setting[setting.id, name]]
+
     def choose(self, rows: Rows, grid: Sequence[Run]) -> tuning.Choice:
         """Chooses hyperparameters from the rows of the grid."""
         return tuning.choose(rows, grid, self.agents)
@@ -86,13 +90,13 @@ class TunedFigure(TestbedFigure):
         mine, agents = self.settings_of(size), runs.grid(self.agents, size)
         return runs.make_runs(mine, {setting.id: agents for setting in mine}, size.seeds_to_tune, size)
 
-    def reporting_runs(self, size: runs.Size, choice: tuning.Choice, seeds: range) -> list[Run]:
-        """Returns the chosen agents on reporting seeds."""
-        mine = self.settings_of(size)
-        chosen = {
-            setting.id: [runs.enlarge(agent, size) for agent in self.chosen_agents(choice, setting)] for setting in mine
-        }
-        return runs.make_runs(mine, chosen, seeds, size)
+    def reporting_runs(self, size: runs.Size, choice: tuning.Choice, seeds: range, near: bool = True) -> list[Run]:
+        """Returns the chosen agents on reporting seeds, with their near-ties or without."""
+        mine, agents = self.settings_of(size), {}
+        for setting in mine:
+            wanted = self.chosen_agents(choice, setting) + (self.near_agents(choice, setting) if near else [])
+            agents[setting.id] = [runs.enlarge(agent, size) for agent in wanted]
+        return runs.make_runs(mine, agents, seeds, size)
 
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
         """Returns the grid on tuning seeds, then the chosen agents on reporting seeds, some seeds at a time."""
@@ -107,10 +111,12 @@ class TunedFigure(TestbedFigure):
         return [tune, *(functools.partial(report_on, piece) for piece in size.reporting_pieces(self.seeds_per_stage))]
 
     def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns the runs of the reporting seeds and the whole grid that was tried on the tuning seeds."""
+        """Returns the runs of the reporting seeds, those of near-ties apart, and the whole grid of the tuning seeds."""
         choice = self.choose(rows, self.tuning_runs(size))
         raw = rows_of(rows, self.reporting_runs(size, choice, size.seeds_to_report))
-        return {f"{self.name}_runs": slim(raw), self.grid: choice.grid}
+        chosen = {run.hash for run in self.reporting_runs(size, choice, size.seeds_to_report, near=False)}
+        best, near = (slim(raw[raw.hash.isin(chosen) == wanted]) for wanted in (True, False))
+        return {f"{self.name}_runs": best, f"{self.name}_near_runs": near, self.grid: choice.grid}
 
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns sizes, seeds and settings, and what was tried to tune."""
@@ -137,6 +143,10 @@ class TunedFigure(TestbedFigure):
                 scale = f"{row['prior_scale']:g} x {row['prior_scaling']}" if with_prior else "–"
                 rows.append([how, str(row["setting"]), str(row["agent"]), f"{row['l2']:g}", scale])
         return ["tuned", "setting", "agent", "weight decay", "prior scale"], rows
+
+    def kept_tables(self, tables: Tables) -> list[tuple[str, str]]:
+        """Returns the names of the tables of runs that the figure shows, each with that of its grid."""
+        return [(f"{self.name}_runs", self.grid)]
 
     def tuned_on(self, tables: Tables) -> str:
         """Says in a caption how hyperparameters were chosen."""

@@ -70,6 +70,11 @@ class _Figure(base.TunedFigure):
         """Returns the agents of both tunings."""
         return super().chosen_agents(choice, setting) + [choice.overall[name] for name in self.agents]
 
+    def near_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
+        """Returns the near-ties of both tunings."""
+        everywhere = [agent for name in self.agents for agent in choice.near_overall[name]]
+        return super().near_agents(choice, setting) + everywhere
+
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs of either tuning, which `tuning` names: those of the hyperparameters that it chose."""
         return base.by_tuning(self.normalized(tables, "figure_1_runs"), tables, self.grid, TUNINGS)

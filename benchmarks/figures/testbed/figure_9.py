@@ -39,10 +39,13 @@ class _Figure(figure_2.FlippedFigure):
         """Returns the runs of the reporting seeds; the grid of both figures is kept by figure 2."""
         return {name: kept for name, kept in super().collect(size, rows).items() if name != self.grid}
 
+    def kept_tables(self, tables: Tables) -> list[tuple[str, str]]:
+        """Returns the table of the runs: one of its own where they were made apart from figure 2's."""
+        return [("figure_9_runs" if tables.has("testbed/figure_9_runs.csv") else "figure_2_runs", self.grid)]
+
     def table(self, tables: Tables) -> pd.DataFrame:
-        """Returns the runs at d = 10: in a table of their own where they were made apart from figure 2's."""
-        name = "figure_9_runs" if tables.has("testbed/figure_9_runs.csv") else "figure_2_runs"
-        table = self.normalized(tables, name)
+        """Returns the runs at d = 10."""
+        table = self.normalized(tables, self.kept_tables(tables)[0][0])
         return table[table.input_dim == INPUT_DIM]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:

@@ -60,9 +60,11 @@ class Size:
         return [self.seeds_to_report[start : start + length] for start in range(0, self.reporting_seeds, length)]
 
 
-def make_setting(input_dim: int, data_ratio: float, temperature: float, flip: float = 0.0) -> testbed.Setting:
-    """Returns a kind of problem; `flip` is the fraction of training labels 1 that become 0."""
-    label_flip = testbed.LabelFlip(flip) if flip else None
+def make_setting(
+    input_dim: int, data_ratio: float, temperature: float, flip: float = 0.0, symmetric: bool = False
+) -> testbed.Setting:
+    """Returns a kind of problem; `flip` is the fraction of training labels 1 that become 0, or of each class."""
+    label_flip = testbed.LabelFlip(flip, symmetric=bool(symmetric)) if flip else None
     return testbed.Setting(int(input_dim), float(data_ratio), float(temperature), flip=label_flip)
 
 
@@ -153,15 +155,21 @@ def _make_run(setting: testbed.Setting, agent: Agent, seed: int, size: Size, par
 
 def setting_fields(setting: testbed.Setting) -> dict[str, Any]:
     """Returns the part of a configuration that says what kind of problem it is."""
-    flip = setting.flip.fraction if setting.flip else 0.0
-    names = ("input_dim", "data_ratio", "temperature")
-    return {**{name: getattr(setting, name) for name in names}, "flip": flip}
+    flip = {"flip": setting.flip.fraction if setting.flip else 0.0}
+    if setting.flip and setting.flip.symmetric:  # Said of no other problem: hashes of runs are made of these fields.
+        flip["symmetric"] = True
+    return {**{name: getattr(setting, name) for name in ("input_dim", "data_ratio", "temperature")}, **flip}
+
+
+def setting_of(config: Mapping[str, Any]) -> testbed.Setting:
+    """Returns the kind of problem of a configuration."""
+    dim, ratio, temperature, flip = (config[name] for name in ("input_dim", "data_ratio", "temperature", "flip"))
+    return make_setting(dim, ratio, temperature, flip, config.get("symmetric", False))
 
 
 def make_problem(config: Mapping[str, Any]) -> testbed.Problem:
     """Returns the problem of a configuration."""
-    setting = make_setting(*(config[key] for key in ("input_dim", "data_ratio", "temperature", "flip")))
-    return testbed.problem_from_id(setting.id, config["seed"])
+    return testbed.problem_from_id(setting_of(config).id, config["seed"])
 
 
 def train_and_score(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

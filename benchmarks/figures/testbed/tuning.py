@@ -2,6 +2,10 @@
 
 The table has a row per (setting, agent, hyperparameters, seed). Scores are normalized by the uniform agent's score of
 their setting before they are averaged over settings, so that every setting counts alike; lower is better.
+
+Other tuning seeds might have chosen otherwise. Candidates that are within one standard error of the best, of their
+difference to it seed by seed, are near-ties: they are reported beside it, so that a comparison can be made for what
+might as well have been chosen.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 # What tells settings apart, and what tells the hyperparameters of an agent apart.
 SETTING = ["input_dim", "data_ratio", "temperature", "flip"]
 HYPER = ["num_members", "l2", "prior_scale", "prior_scaling"]
+# Candidates that are reported for an agent, at most: the best and its nearest near-ties.
+MOST_REPORTED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +33,14 @@ class Choice:
 
     per_setting: dict[tuple[str, str], testbed_runs.Agent]
     overall: dict[str, testbed_runs.Agent]
-    grid: pd.DataFrame  # the whole grid: mean scores, and which were chosen
+    near_per_setting: dict[tuple[str, str], list[testbed_runs.Agent]]  # near-ties, the nearest first
+    near_overall: dict[str, list[testbed_runs.Agent]]
+    grid: pd.DataFrame  # the whole grid: mean scores, those of every tuning seed, and which are reported
 
 
 def setting_ids(table: pd.DataFrame) -> list[str]:
-    """Returns the setting's id of every row."""
-    values = table[SETTING].itertuples(index=False)
-    return [testbed_runs.make_setting(*row).id for row in values]
+    """Returns the setting's id of every row: the second part of the run's."""
+    return [str(run_id).split("/")[1] for run_id in table.id]
 
 
 def normalize(table: pd.DataFrame, scores: Sequence[str] = ("kl_joint", "kl_marginal")) -> pd.DataFrame:
@@ -77,14 +84,56 @@ def choose(
     means = table.groupby(["agent", "setting", *SETTING, *HYPER], as_index=False, sort=False).agg(
         kl_joint=("kl_joint", "mean"), kl_marginal=("kl_marginal", "mean"), seeds=("seed", "nunique")
     )
-    best = means.loc[means.groupby(["agent", "setting"])[score].idxmin()]
-    over_all = means.groupby(["agent", *HYPER], as_index=False)[score].mean()
-    best_over_all = over_all.loc[over_all.groupby("agent")[score].idxmin()]
-    per_setting = {(str(row.setting), str(row.agent)): agent_of(row) for row in best.itertuples()}
-    overall = {str(row.agent): agent_of(row) for row in best_over_all.itertuples()}
-    means["best_in_setting"] = means.index.isin(best.index)
-    means["best_overall"] = [agent_of(row) == overall[str(row.agent)] for row in means.itertuples()]
-    return Choice(per_setting, overall, means)
+    of_setting = {
+        (str(setting), str(name)): near_ties(mine, score, mine.temperature.iloc[0])
+        for (setting, name), mine in table.groupby(["setting", "agent"], sort=False)
+    }
+    of_all = {str(name): near_ties(mine, score) for name, mine in table.groupby("agent", sort=False)}
+    agents = [agent_of(row) for row in means.itertuples()]
+    in_setting = [of_setting[key] for key in zip(means.setting, means.agent, strict=True)]
+    overall = [of_all[name] for name in means.agent]
+    for name, reported in (("in_setting", in_setting), ("overall", overall)):
+        means[f"best_{name}"] = [agent == best[0] for agent, best in zip(agents, reported, strict=True)]
+        means[f"near_{name}"] = [agent in best[1:] for agent, best in zip(agents, reported, strict=True)]
+    keys = ["agent", "setting", *HYPER]
+    by_seed = table.pivot_table(index=keys, columns="seed", values=score).add_prefix(f"{score}_").reset_index()
+    return Choice(
+        {key: best[0] for key, best in of_setting.items()},
+        {key: best[0] for key, best in of_all.items()},
+        {key: best[1:] for key, best in of_setting.items()},
+        {key: best[1:] for key, best in of_all.items()},
+        means.merge(by_seed, on=keys),
+    )
+
+
+def near_ties(table: pd.DataFrame, score: str, temperature: float | None = None) -> list[testbed_runs.Agent]:
+    """Returns an agent's best candidate and those within one standard error of it, the best first; `MOST_REPORTED`.
+
+    With one tuning seed there is no error, and so there are no near-ties.
+
+    Args:
+        table: an agent's rows of the tuning seeds; of several settings, they are averaged, seed by seed.
+        score: the column to minimize.
+        temperature: of the one setting that there is. Prior scales that are the same there are one candidate.
+    """
+    by_seed = table.groupby(["seed", *HYPER], sort=False)[score].mean().unstack(HYPER)
+    means = by_seed.mean().sort_values(kind="stable")
+    gaps = by_seed.sub(by_seed[means.index[0]], axis=0)
+    errors = gaps.std(ddof=1) / len(gaps) ** 0.5
+    near: dict[object, testbed_runs.Agent] = {}
+    for key in means.index:
+        if key == means.index[0] or gaps[key].mean() <= errors[key]:
+            members, l2, scale, scaling = key
+            agent = testbed_runs.Agent(str(table.agent.iloc[0]), int(members), float(l2), float(scale), str(scaling))
+            same = agent if temperature is None else (agent.l2, round(prior_scale(agent, temperature), 9))
+            near.setdefault(same, agent)
+    return list(near.values())[:MOST_REPORTED]
+
+
+def prior_scale(agent: testbed_runs.Agent, temperature: float) -> float:
+    """Returns the scale of the prior function's logits at a temperature."""
+    power = 0.5 if "sqrt" in agent.prior_scaling else 1.0
+    return agent.prior_scale / temperature**power
 
 
 def agent_of(row: Any) -> testbed_runs.Agent:

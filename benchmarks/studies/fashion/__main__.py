@@ -1,4 +1,4 @@
-"""Fashion-MNIST by LeNets: one model, ensembles, an epinet, dropout; accuracy, NLL, joint NLL, shift, foreign images.
+"""Fashion-MNIST by LeNets: one model, ensembles, an epinet, dropout; accuracy, NLL, dyadic NLL, shift, foreign images.
 
     python -m benchmarks.studies.fashion.data FOLDER                 # fetches the data
     python -m benchmarks.studies.fashion --data FOLDER --out RESULTS # trains what is missing; the same command resumes

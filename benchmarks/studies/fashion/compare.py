@@ -21,7 +21,7 @@ from tf_ensembles import metrics
 from tf_ensembles.decisions import foreign
 
 PAIRS = ((P, N), (BP, P))
-SCORES = {"nll": "NLL", "joint_nll": "joint NLL"}
+SCORES = {"nll": "NLL", "dyadic_nll": "dyadic NLL"}
 FOREIGN = {"max_probability": "AUROC, max. probability", "mutual_information": "AUROC, mutual information"}
 IMAGE_GROUPS = 20  # of neighbors, left out one group at a time; joint scores pair neighbors, so their size is even
 

@@ -20,7 +20,7 @@ _BATCH = 500  # images per prediction
 
 
 def train_network(config: Mapping[str, Any], *, folder: str) -> dict[str, float]:
-    """Trains a network and returns its scores, `"IMAGES|SCORE"`, and its joint NLL on held-out images, as asked for.
+    """Trains a network and returns its scores, `"IMAGES|SCORE"`, and its dyadic NLL on held-out images, as asked for.
 
     Args:
         config: the fields of `preset.Network`, and `sets`, the names of the sets to be judged on.
@@ -39,7 +39,7 @@ def train_network(config: Mapping[str, Any], *, folder: str) -> dict[str, float]
     row = {}
     if "heldout" in sets:
         heldout = tfe.metrics.dyadic_nll(logits["heldout"], images["heldout"].y, tau=preset.TAU)
-        row["heldout_joint_nll"] = float(heldout)
+        row["heldout_dyadic_nll"] = float(heldout)
     if "test" in sets:
         found = table.score(network.method, logits, images)
         row |= {f"{one.images}|{one.score}": float(one.value) for one in found}

@@ -30,7 +30,7 @@ class Size:
     seed: int = 0
     whole: bool = True  # whether reported members train on all 60,000 images, as those that were published
     # The choice: first the prior's scale for ensemble-p, then, with it, the bootstrap's rate for ensemble-bp, each by
-    # the least joint NLL on held-out images. Shorter trainings and fewer members, for the sake of time.
+    # the least dyadic NLL on held-out images. Shorter trainings and fewer members, for the sake of time.
     choice_seed: int = 1
     choice_members: int = 3
     choice_steps: int = 2000

@@ -91,22 +91,22 @@ def network_rows(
 
 
 def choose_value(size: Size, out: pathlib.Path, method: str) -> float | None:
-    """Returns the value of a method with the least joint NLL on held-out images; None while the choice is not done."""
+    """Returns the value of a method with the least dyadic NLL on held-out images; None while the choice is not done."""
     tried = preset.values(size, method)
     rows = [network_rows(out, preset.networks(size, method, value, choice=True), ["heldout"]) for value in tried]
     if not all(rows):
         return None
-    return min(zip(tried, rows, strict=True), key=lambda pair: pair[1][0]["heldout_joint_nll"])[0]
+    return min(zip(tried, rows, strict=True), key=lambda pair: pair[1][0]["heldout_dyadic_nll"])[0]
 
 
 def choose_scale(size: Size, out: pathlib.Path, folder: pathlib.Path) -> float:
-    """Returns the prior's scale with the least joint NLL on held-out images."""
+    """Returns the prior's scale with the least dyadic NLL on held-out images."""
     scores = [_score(preset.members(size, P, scale, choice=True), out, folder) for scale in size.scales]
     return size.scales[scores.index(min(scores))]
 
 
 def choose_rate(size: Size, out: pathlib.Path, folder: pathlib.Path, scale: float) -> float:
-    """Returns the bootstrap's rate with the least joint NLL on held-out images."""
+    """Returns the bootstrap's rate with the least dyadic NLL on held-out images."""
     scores = [_score(preset.members(size, BP, scale, rate, choice=True), out, folder) for rate in size.rates]
     return size.rates[scores.index(min(scores))]
 

@@ -124,7 +124,7 @@ def score(agent: str, logits: dict[str, NDArray[Any]], images: dict[str, data.Im
         rows += [
             Row(agent, name, "accuracy", right, math.sqrt(right * (1.0 - right) / len(labels))),
             Row(agent, name, "nll", *metrics.marginal_nll(part, labels, standard_error=True)),
-            Row(agent, name, "joint_nll", *metrics.dyadic_nll(part, labels, tau=preset.TAU, standard_error=True)),
+            Row(agent, name, "dyadic_nll", *metrics.dyadic_nll(part, labels, tau=preset.TAU, standard_error=True)),
             Row(agent, name, "ece", float(metrics.ece(part, labels)), math.nan),
         ]
     for method in OOD:
@@ -163,7 +163,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """Returns the table of the test images and of MNIST as foreign, with what was published above."""
     found = {(row.agent, row.images, row.score): row for row in rows}
     lines = [
-        "| agent | accuracy | NLL | ECE | joint NLL | AUROC, max. probability | AUROC, mutual information | FPR95 |",
+        "| agent | accuracy | NLL | ECE | dyadic NLL | AUROC, max. probability | AUROC, mutual information | FPR95 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for agent, (accuracy, nll, ece) in PUBLISHED.items():
@@ -177,7 +177,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "{:.1%} ± {:.1%}".format(*_pair(found[agent, "test", "accuracy"])),
             "{:.3f} ± {:.3f}".format(*_pair(found[agent, "test", "nll"])),
             f"{found[agent, 'test', 'ece'].value:.3f}",
-            "{:.2f} ± {:.2f}".format(*_pair(found[agent, "test", "joint_nll"])),
+            "{:.2f} ± {:.2f}".format(*_pair(found[agent, "test", "dyadic_nll"])),
         ]
         for score in ("auroc, max_probability", "auroc, mutual_information", "fpr95, max_probability"):
             row = found.get((agent, "mnist", score))
@@ -197,7 +197,7 @@ def _pair(row: Row) -> tuple[float, float]:
 
 
 def draw(rows: Sequence[Row], path: pathlib.Path) -> list[pathlib.Path]:
-    """Draws NLL and joint NLL against the strength of each shift, and returns the paths of PNG and SVG."""
+    """Draws NLL and dyadic NLL against the strength of each shift, and returns the paths of PNG and SVG."""
     extras.require("matplotlib", "The picture of the study")
     from matplotlib.figure import Figure
 
@@ -207,7 +207,7 @@ def draw(rows: Sequence[Row], path: pathlib.Path) -> list[pathlib.Path]:
     panels = canvas.subplots(2, len(data.SHIFTS), sharex="col", squeeze=False)
     units = {"rotation": "rotation, degrees", "blur": "blur, pixels", "noise": "noise, of 1"}
     for column, (kind, strengths) in enumerate(data.SHIFTS.items()):
-        for line, (score, label) in enumerate((("nll", "NLL"), ("joint_nll", f"joint NLL of {preset.TAU} labels"))):
+        for line, (score, label) in enumerate((("nll", "NLL"), ("dyadic_nll", f"dyadic NLL of {preset.TAU} labels"))):
             axes = panels[line, column]
             for agent in agents:
                 names = ["test", *(f"{kind}-{strength:g}" for strength in strengths)]

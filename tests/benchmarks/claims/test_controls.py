@@ -18,8 +18,10 @@ from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTE
 from benchmarks.studies import shuffled_names
 
 PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
-# The large preset of two figures has settings and agents that their standard one leaves out.
-STANDARD = presets.preset_sizes("standard") | {name: presets.preset_sizes("large")[name] for name in ("F7", "F11")}
+# The large preset of figure 7 has settings that its standard one leaves out.
+STANDARD = presets.preset_sizes("standard") | {"F7": presets.preset_sizes("large")["F7"]}
+# That of figure 11 has agents that its standard one leaves out, and this has them in small ensembles only.
+STANDARD["F11"] = dataclasses.replace(presets.preset_sizes("large")["F11"], probability_members=())
 # The quick preset of some figures on images has too few seeds to support anything.
 IMAGES = {name: size for name, size in STANDARD.items() if registry.figure(name).part == "cifar10"}
 SMALL = presets.preset_sizes("quick") | IMAGES
@@ -27,7 +29,9 @@ WORDED = (
     "F1-marginal",
     "F1-bp-tuned",
     "F2-marginal",
+    "F2-bp-marginal",
     "E-even",
+    "E-symmetric",
     "F3-marginal",
     "F10-marginal",
     "F4-marginal",

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.figures import base, registry, tables
+from benchmarks.studies import cifar10_bootstrap, cifar10_largest, cifar10_memorized
 from trainers.images import config as member_config
 from trainers.images import runs as functions
 
@@ -145,7 +146,7 @@ def test_figures_write_tables_and_pictures(name, tmp_path):
 def test_figure_3_says_what_the_rows_say(tmp_path):
     _write(FIGURE_3, "quick", _rows(FIGURE_3, "quick"), tmp_path)
     table = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"])
-    joint, marginal = "joint NLL of 10 labels", "marginal NLL"
+    joint, marginal = "dyadic NLL of 10 labels", "marginal NLL"
     # Blocks of three members, scored by their first. A vgg is a network of its own, from a million on.
     offsets = 20.0 + np.arange(0, 15, 3) / 1000
     single = 20.0 + (1_000_000 + np.arange(5)) / 1000
@@ -174,9 +175,9 @@ def test_verdicts_with_enough_seeds(tmp_path):
     _write(FIGURE_3, "standard", _rows(FIGURE_3, "standard"), tmp_path)
     verdicts = pd.read_csv(tmp_path / "figure_3.csv").set_index(["panel", "series"]).verdict
     pair = "ensemble-p against ensemble-n"
-    assert verdicts["joint NLL of 10 labels, relative difference", pair] == "lower"
+    assert verdicts["dyadic NLL of 10 labels, relative difference", pair] == "lower"
     assert verdicts["marginal NLL, relative difference", pair] == "no difference shown"
-    assert pd.isna(verdicts["joint NLL of 10 labels", "ensemble-p"])
+    assert pd.isna(verdicts["dyadic NLL of 10 labels", "ensemble-p"])
 
 
 def test_training_sets_with_fewer_seeds_are_left_out(tmp_path):
@@ -207,7 +208,7 @@ def test_figure_10_is_figure_3_training_set_by_training_set(tmp_path):
     base.draw(figure, tables.Tables(folder, "cifar10"), folder)  # It has no table of its own.
     table = pd.read_csv(folder / "figure_10.csv").set_index(["panel", "series"]).sort_index()
     for count, expected in ((10, -0.6), (100, -0.2)):
-        row = table.loc[(f"joint NLL of 10 labels, T = {count}, relative difference", "ensemble-p against ensemble-n")]
+        row = table.loc[(f"dyadic NLL of 10 labels, T = {count}, relative difference", "ensemble-p against ensemble-n")]
         assert row["estimate"].item() == pytest.approx(expected)
 
 
@@ -233,35 +234,42 @@ def test_configurations_hold_no_place():
 
 def _large(figure):
     """Trained members, scored ensembles and rows of the large preset; the joint NLL is best at scale 3."""
-    size, rows, trained, scored = figure.presets["large"], {}, [], []
+    size, rows, trained, scored = figure.presets["large"], {}, {}, {}
     for stage in figure.stages(size, {}):
         for run in stage(list(rows.values())):
             if run.kind == functions.TRAIN:
-                trained.append(run.config)
+                trained[run.hash] = run.config
             else:
-                scored.append(run.config)
+                scored[run.hash] = run.config
                 rows[run.hash] = {"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)}
     return trained, scored, list(rows.values())
 
 
-@pytest.mark.parametrize("name", ["figure_3", "figure_4", "figure_5", "figure_11"])
+STUDIES = {"largest": cifar10_largest.FIGURE, "memorized": cifar10_memorized.FIGURE}
+LARGE = {**{name: figure for name, figure in FIGURES.items() if name != "figure_10"}, **STUDIES}
+TUNED = ("figure_4", "figure_5", "largest")
+
+
+@pytest.mark.parametrize("name", LARGE)
 def test_large_seeds_have_their_own_images_and_label_noise(name, tmp_path):
-    figure = FIGURES[name]
+    figure = LARGE[name]
     trained, scored, rows = _large(figure)
-    reported = [config for config in scored if config["data"] == "cifar10"]
+    reported = [config for config in scored.values() if config["data"] == "cifar10"]
     small = [config for config in reported if config["num_train"] < 50_000]
     assert {config["subset"] for config in small} == ({f"balanced-{k}" for k in range(1, 6)} if small else set())
     noise = {config["noise_seed"] for config in reported}
-    assert noise == (set(range(1, 6)) if name in ("figure_5", "figure_11") else {0})
-    keys = {member_config.from_dict(config).key for config in trained}
-    for config in scored:
+    assert noise == (set(range(1, 6)) if name in ("figure_5", "figure_11", "memorized") else {0})
+    keys = {member_config.from_dict(config).key for config in trained.values()}
+    for config in scored.values():
         assert {member.key for member in functions.ensemble_from_dict(config).members} <= keys
-    runs = figure.collect(figure.presets["large"], rows)[f"{name}_runs"]
+    made = figure.collect(figure.presets["large"], rows)
+    runs = made[f"{figure.name}_runs"]
     assert runs.seed.nunique() == 5
-    if name == "figure_11":  # The paper's scale, and nothing to choose.
-        assert {config["data"] for config in scored} == {"cifar10"}
+    if name not in TUNED:  # One scale, and nothing to choose.
+        assert {config["data"] for config in scored.values()} == {"cifar10"}
+        assert set(made) == {f"{figure.name}_runs"}
         return
-    tuned = [config for config in scored if config["data"] == "cifar10-validation"]
+    tuned = [config for config in scored.values() if config["data"] == "cifar10-validation"]
     assert tuned
     assert max(config["num_train"] for config in tuned) <= 45_000
     fields = ("subset", "noise_seed", "first_member")
@@ -271,23 +279,97 @@ def test_large_seeds_have_their_own_images_and_label_noise(name, tmp_path):
     _write(figure, "large", rows, tmp_path)
     written = tables.Tables(tmp_path, "cifar10")
     assert "3" in {row[-1] for row in figure.chosen(written)[1]}
-    assert "by joint NLL on held-out training images" in figure.caption(written)
+    assert "by dyadic NLL on held-out training images" in figure.caption(written)
     with pytest.raises(ValueError, match=r"candidates to choose prior scales from\. Received: 1 missing"):
         figure.stages(figure.presets["large"], {})[-1](rows[1:])
 
 
-def test_large_figures_share_no_member_and_vgg_has_networks_of_its_own():
-    keys = {}
-    for name in ("figure_3", "figure_4", "figure_5", "figure_11"):
-        trained, scored, _ = _large(FIGURES[name])
-        keys[name] = {member_config.from_dict(config).key for config in trained}
-        if name == "figure_3":
-            single = {config["first_member"] for config in scored if config["num_members"] == 1}
-            ensembles = [config for config in scored if config["num_members"] > 1]
-            members = {m for c in ensembles for m in range(c["first_member"], c["first_member"] + c["num_members"])}
-            assert len(single) == 5 * 5
-            assert not single & members
-    assert sum(map(len, keys.values())) == len(set().union(*keys.values()))
+def test_large_blocks_are_as_large_as_they_were_designed():
+    """Members and training images of every block; written down before any of them ran."""
+    blocks = {
+        "A": (["figure_3", "figure_4"], 4155, 31.9),
+        "B": (["figure_11"], 4800, 36.8),
+        "C": (["figure_5"], 220, 90.6),
+        "D": (["memorized"], 150, 44.9),
+        "E": (["largest"], 280, 80.2),
+    }
+    for block, (names, members, images) in blocks.items():
+        trained = {key: config for name in names for key, config in _large(LARGE[name])[0].items()}
+        configs = [member_config.from_dict(config) for config in trained.values()]
+        assert len(configs) == members, block
+        assert sum(config.num_steps * config.batch for config in configs) / 1e6 == pytest.approx(images, abs=0.05), (
+            block
+        )
+        tested = {(config.num_train, config.num_test) for config in configs if config.data == "cifar10"}
+        assert all((count <= 100) == (num_test == 2000) for count, num_test in tested)
+        assert {num_test for count, num_test in tested if count > 100} <= {None}
+
+
+def test_large_agents_have_the_scales_epochs_and_members_of_the_design():
+    def configs(name, data):
+        return [config for config in _large(LARGE[name])[1].values() if config["data"] == data]
+
+    def scales(name, probability):
+        tuned = configs(name, "cifar10-validation")
+        return sorted({config["prior_scale"] for config in tuned if config["bootstrap_probability"] == probability})
+
+    assert scales("figure_5", None) == [1.0, 3.0, 10.0]  # Without a prior, p is n.
+    assert scales("figure_5", 0.9) == [0.0, 1.0, 3.0, 10.0]
+    assert scales("figure_4", None) == scales("figure_4", 0.5) == [1.0, 3.0, 10.0, 30.0]
+    assert scales("largest", None) == [3.0, 10.0, 30.0]
+    assert {config["epochs"] for config in configs("figure_5", "cifar10-validation")} == {5}
+    assert {(c["num_train"], c["epochs"]) for c in configs("largest", "cifar10-validation")} == {
+        (10_000, 7),
+        (45_000, 5),
+    }
+    assert {(c["num_train"], c["epochs"]) for c in configs("largest", "cifar10")} == {(10_000, 15), (50_000, 10)}
+    assert {(c["num_train"], c["epochs"]) for c in configs("figure_11", "cifar10")} == {
+        (10, 100),
+        (100, 20),
+        (1000, 20),
+    }
+    sizes = {}
+    for config in configs("figure_11", "cifar10"):
+        sizes.setdefault(config["bootstrap_probability"], set()).add(config["num_members"])
+    assert sizes == {None: {1, 3, 10, 30, 100}, 0.9: {1, 3, 10, 30, 100}, 0.5: {1, 3, 10}, 0.75: {1, 3, 10}}
+
+
+def test_large_clean_figures_are_nested_and_vgg_has_networks_of_its_own():
+    """Figure 4's ten members are the first of figure 3's hundred; no other large figures share any."""
+    members = {}
+    for name, figure in LARGE.items():
+        trained, scored, _ = _large(figure)
+        members[name] = {member_config.from_dict(config) for config in trained.values()}
+        if name in ("figure_3", "largest"):
+            single = {config["first_member"] for config in scored.values() if config["num_members"] == 1}
+            assert len(single) == 5 * figure.presets["large"].own_vgg
+            assert min(single) >= 1_000_000
+    shared = members["figure_3"] & members["figure_4"]
+    assert {(config.member // 100, config.member % 100) for config in shared} == set(
+        itertools.product(range(5), range(10))
+    )
+    assert {config.prior_scale for config in shared} == {0.0}  # Of p, too, where scale 30 is chosen.
+    others = [name for name in members if name != "figure_4"]
+    keys = [config.key for name in others for config in members[name]]
+    assert len(keys) == len(set(keys))
+
+
+def test_bootstrap_study_adds_one_agent_to_figure_5():
+    study, figure = cifar10_bootstrap.FIGURE, FIGURES["figure_5"]
+    assert (study.name, study.sweep_folder("large")) == (figure.name, figure.sweep_folder("large"))
+    added = set(_large(study)[0]) - set(_large(figure)[0])
+    assert set(_large(figure)[0]) < set(_large(study)[0])
+    assert len(added) == 4 * 10 + 5 * 10
+
+
+def test_figures_3_and_10_show_larger_training_sets_where_they_are_there(tmp_path):
+    _write(FIGURE_3, "large", _large(FIGURE_3)[2], tmp_path)
+    assert set(tables.Tables(tmp_path, "cifar10").of(FIGURE_3).num_train) == {10, 100, 1000}
+    _write(STUDIES["largest"], "large", _large(STUDIES["largest"])[2], tmp_path)
+    written = tables.Tables(tmp_path, "cifar10")
+    for figure in (FIGURE_3, FIGURES["figure_10"]):
+        assert set(written.of(figure).num_train) == {10, 100, 1000, 10_000, 50_000}
+    assert set(written.of(STUDIES["largest"]).num_train) == {10_000, 50_000}
 
 
 def test_seeds_and_candidates_are_scored_piece_by_piece_and_scored_members_are_not_trained_again():
@@ -305,8 +387,8 @@ def test_seeds_and_candidates_are_scored_piece_by_piece_and_scored_members_are_n
         pieces.append(len(members))
         rows |= {run.hash: {"id": run.id, "hash": run.hash, **run.config, **_scores(run.config)} for run in scored}
         assert train(list(rows.values())) == []  # Their files may be deleted, or be on another machine.
-    # 5 candidates of 10 members each for p and three kinds of bp; then 5 agents of 10 members in each of 5 seeds.
-    assert pieces == [50] * 4 + [50] * 5
+    # 3 candidates of 10 members each for p, 4 for bp; then 3 agents of 10 members in each of 5 seeds.
+    assert pieces == [50, 20] + [30] * 5
     # One ensemble whose score is missing is trained again, and no other.
     lost = next(h for h, row in rows.items() if row["data"] == "cifar10" and row["first_member"] == 20)
     left = [row for key, row in rows.items() if key != lost]
@@ -316,4 +398,4 @@ def test_seeds_and_candidates_are_scored_piece_by_piece_and_scored_members_are_n
     assert len(figure.stages(figure.presets["quick"], {})) == 4
     assert len(FIGURES["figure_3"].stages(FIGURES["figure_3"].presets["quick"], {})) == 4
     # What it took counts all of them, whatever is left of their files.
-    assert len(figure.all_runs(size, {}, list(rows.values()))) == 9 * 50 + 20 + 25
+    assert len(figure.all_runs(size, {}, list(rows.values()))) == 70 + 5 * 30 + 7 + 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import pathlib
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from trainers import agents
 FIGURES = {figure.name: figure for figure in registry.select(["testbed"])}
 FIGURE_2, FIGURE_9 = FIGURES["figure_2"], FIGURES["figure_9"]
 
+SYMMETRIC_GRID = "even_noise_symmetric_grid"
 # What the made-up agents score, as a fraction of the uniform agent's score.
 JOINT = {"mlp": 0.9, "ensemble-n": 0.7, "ensemble-p": 0.4, "ensemble-bp": 0.3}
 
@@ -157,7 +159,7 @@ def test_ids_are_those_of_the_testbed(name):
     run = figure.stages(figure.presets["quick"], {})[0]([])[-1]
     config = run.config
     setting = testbed.setting_from_id(run.id.split("/")[1])
-    flip = testbed.LabelFlip(config["flip"]) if config["flip"] else None
+    flip = testbed.LabelFlip(config["flip"], symmetric="symmetric" in config) if config["flip"] else None
     same = testbed.Setting(config["input_dim"], config["data_ratio"], config["temperature"], flip=flip)
     assert setting == same
     assert run.id.split("/")[1] == same.id
@@ -210,14 +212,45 @@ def test_the_first_members_of_an_ensemble_are_a_smaller_one():
 def test_the_control_of_figure_2_shares_its_grid_and_its_problems():
     control, size = FIGURES["even_noise"], FIGURES["even_noise"].presets["standard"]
     grid = {run.hash for run in FIGURE_2.tuning_runs(size)}
-    flipped = {run.hash for run in control.tuning_runs(size) if run.config["flip"]}
+    flipped = {run.hash for run in control.tuning_runs(size) if run.config["flip"] == 0.25}
     assert flipped == grid
-    assert {setting.flip is not None for setting in control.settings_of(size)} == {True, False}
-    even, uneven = (testbed.problem_from_id(f"d10-r10-t0.1{flip}", 3) for flip in ("", "-flip0.25-1-0"))
-    np.testing.assert_array_equal(even.train.x, uneven.train.x)
-    changed = even.train.y != uneven.train.y
-    assert changed.sum() == round(0.25 * (even.train.y == 1).sum())
-    assert set(uneven.train.y[changed]) == {0}
+    flips = ("", "-flip0.125-1-0-both", "-flip0.25-1-0")
+    named = {setting.id for setting in control.settings_of(size) if setting.id.startswith("d10-r10-")}
+    assert named == {f"d10-r10-t0.1{flip}" for flip in flips}
+    clean, symmetric, uneven = (testbed.problem_from_id(f"d10-r10-t0.1{flip}", 3) for flip in flips)
+    for problem, shares in ((uneven, {1: 0.25, 0: 0.0}), (symmetric, {1: 0.125, 0: 0.125})):
+        np.testing.assert_array_equal(clean.train.x, problem.train.x)
+        for label, share in shares.items():
+            of_class = clean.train.y == label
+            assert (problem.train.y[of_class] != label).sum() == round(share * of_class.sum())
+
+
+def test_the_large_control_is_the_symmetric_arm_with_the_stored_shared_choice(tmp_path):
+    control = FIGURES["even_noise"]
+    size = dataclasses.replace(control.presets["large"], tuning_seeds=2, reporting_seeds=5)
+    rows = {}
+    for stage in control.stages(size, {}):
+        for run in stage(list(rows.values())):
+            assert run.config["flip"] == 0.125
+            assert run.config["symmetric"] is True
+            assert "-flip0.125-1-0-both/" in run.id
+            rows[run.hash] = fake_row(run)
+    made = control.collect(size, list(rows.values()))
+    assert set(made) == {f"even_noise_symmetric_{name}" for name in ("runs", "near_runs", "grid")}
+    stored = pd.read_csv(pathlib.Path(base.__file__).parents[1] / "results" / "testbed" / "even_noise_grid.csv")
+    keys = ["input_dim", "data_ratio", "l2", "prior_scale", "prior_scaling"]
+    choices = [set(map(tuple, grid.loc[grid.best_shared, keys].to_numpy())) for grid in (made[SYMMETRIC_GRID], stored)]
+    assert choices[0] == choices[1]
+    assert len(choices[0]) == 12
+    # Beside the tables of the other arms, the figure shows all three.
+    two = dataclasses.replace(control.presets["standard"], noises=("no added", "uneven"))
+    others = {}
+    for stage in control.stages(two, {}):
+        others |= {run.hash: fake_row(run) for run in stage(list(others.values()))}
+    base.write(control, two, list(others.values()), tmp_path)
+    base.write(control, size, list(rows.values()), tmp_path)
+    noises = tables_lib.Tables(tmp_path, "testbed").of(control)
+    assert set(noises.noise) == {"no added", "symmetric", "uneven"}
 
 
 def test_the_control_shares_one_choice_between_agents_and_kinds_of_noise():
@@ -236,8 +269,8 @@ def test_the_control_shares_one_choice_between_agents_and_kinds_of_noise():
                 key = (row["l2"], row["prior_scale"], row["prior_scaling"])
                 means.setdefault(key, []).append(row["kl_joint"])
         best = min(means, key=lambda key: np.mean(means[key]))
-        for flip in (0.0, 0.25):
-            shared = control.chosen_agents(choice, testbed_runs.make_setting(dim, ratio, 0.1, flip))[:2]
+        for flip in ((0.0, False), (0.125, True), (0.25, False)):
+            shared = control.chosen_agents(choice, testbed_runs.make_setting(dim, ratio, 0.1, *flip))[:2]
             assert [agent.name for agent in shared] == ["ensemble-p", "ensemble-bp"]
             assert {(agent.l2, agent.prior_scale, agent.prior_scaling) for agent in shared} == {best}
 
@@ -254,8 +287,9 @@ def test_the_control_shows_the_gain_that_was_planted(tmp_path):
     shown = summary(tmp_path, "even_noise")
     for tuned in ("together", "apart"):
         panel = f"gain on joint KL, tuned {tuned}"
-        assert shown.loc[(panel, "even noise"), "estimate"] == pytest.approx(0.0, abs=0.02)
-        assert shown.loc[(panel, "uneven noise"), "estimate"] == pytest.approx(0.1, abs=0.02)
+        assert shown.loc[(panel, "no added noise"), "estimate"] == pytest.approx(0.0, abs=0.02)
+        for noise in ("symmetric", "uneven"):
+            assert shown.loc[(panel, f"{noise} noise"), "estimate"] == pytest.approx(0.1, abs=0.02)
 
 
 def test_weight_decay_by_the_text_is_the_code_s_over_the_temperature():

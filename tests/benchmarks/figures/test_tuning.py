@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from benchmarks.figures.testbed import figure_1, figure_2, figure_7, tuning
@@ -31,7 +32,7 @@ def make_rows(runs):
         if config["agent"] != "uniform":
             share = RELATIVE[config["data_ratio"]][config["prior_scale"]]
             kl = UNIFORM[config["data_ratio"]] * share * (1 + 0.8 * sign)
-        rows.append({**config, "hash": run.hash, "kl_joint": kl, "kl_marginal": kl})
+        rows.append({**config, "id": run.id, "hash": run.hash, "kl_joint": kl, "kl_marginal": kl})
     return rows
 
 
@@ -56,6 +57,29 @@ def test_other_seeds_and_other_grids_are_not_looked_at():
     choice = tuning.choose([*make_rows(runs), *tempting, *larger], runs, ["ensemble-p"])
     assert (choice.per_setting, choice.overall) == (expected.per_setting, expected.overall)
     assert choice.per_setting["d10-r1-t0.1", "ensemble-p"].prior_scale == 2.0
+
+
+def test_near_ties_are_within_one_standard_error_of_the_best_seed_by_seed():
+    # By hand, over four seeds. Scale 2 is 0.1 worse on average, with an error of 0.1155 (differences 0.3, 0.1, 0.2 and
+    # -0.2); scale 3 is worse by the same 0.1 on every seed, without any error; scale 4 is 0.02 worse, error 0.0346.
+    gaps = {1.0: [0.0] * 4, 2.0: [0.3, 0.1, 0.2, -0.2], 3.0: [0.1] * 4, 4.0: [0.1, 0.06, -0.04, -0.04]}
+    rows = [
+        {"agent": "ensemble-p", "seed": 1000 + seed, "num_members": 5, "l2": 1.0, "kl_joint": 0.4 + 0.1 * seed + gap}
+        | {"prior_scale": scale, "prior_scaling": "1/sqrt(rho)"}
+        for scale, values in gaps.items()
+        for seed, gap in enumerate(values)
+    ]
+    table = pd.DataFrame(rows)
+    assert [agent.prior_scale for agent in tuning.near_ties(table, "kl_joint")] == [1.0, 4.0, 2.0]
+    assert [agent.prior_scale for agent in tuning.near_ties(table[table.seed == 1000], "kl_joint")] == [1.0]
+    # At temperature 1/4 a scale of 1 / rho is twice that of 1 / sqrt(rho): the same prior by two names counts once.
+    same = table[table.prior_scale == 1.0].assign(prior_scale=0.5, prior_scaling="1/rho")
+    both = pd.concat([table, same])
+    assert [agent.prior_scale for agent in tuning.near_ties(both, "kl_joint", 0.25)][1:] == [4.0, 2.0]
+    assert len({agent.prior_scaling for agent in tuning.near_ties(both, "kl_joint")}) == 2
+    # Three are reported at most.
+    more = table[table.prior_scale == 1.0].assign(prior_scale=9.0, kl_joint=lambda rows: rows.kl_joint - 1e-9)
+    assert [agent.prior_scale for agent in tuning.near_ties(pd.concat([table, more]), "kl_joint")] == [9.0, 4.0, 2.0]
 
 
 def test_an_incomplete_grid_raises():

@@ -21,11 +21,11 @@ from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import main as cli
 from benchmarks.commands import report as report_command
 from benchmarks.figures import panels, registry
+from benchmarks.report import cited, story
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
 from benchmarks.report import markdown as report_markdown
-from benchmarks.report import story
 from benchmarks.report import svg as report_svg
 from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
@@ -105,7 +105,8 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
     text = report_html.render(content)
     first = text[text.index("<h1>") : text.index('id="short"')]
     assert story.SENTENCE in first
-    assert f"{len(CLAIMS)} supported" in first
+    counts = [sum(one.reduced == reduced for one in content.sentences) for reduced in (False, True)]
+    assert all(f"{count} supported" in first for count in counts)
     assert first.count('<svg class="plot small-plot"') == 4
     assert [one.figure.id for one in content.highlights] == ["F2", "F3", "F6", "T1"]
     for one in content.highlights:
@@ -115,7 +116,7 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
         for result, words in one.verdicts:
             assert f'href="#claim-{result.claim.id}"' in first
             assert words in first
-            assert judge.format_effect(result.effects[0]) in first
+            assert judge.format_effect(result.deciding) in first
     # Every figure is in the chapter of its part, and what leads a chapter is not folded.
     assert {chapter.part for chapter in story.CHAPTERS} == {figure.part for figure in registry.figures()}
     folded = re.findall(r'<details class="figure"><summary><h3 id="figure-([^"]+)"', text)
@@ -221,7 +222,17 @@ def test_markdown_holds_every_claim(content):
     text = report_markdown.render(content)
     for claim in CLAIMS:
         assert f"| {claim.id} |" in text
-    assert f"**{len(CLAIMS)}** supported" in text
+    for kind, sentences in (("At the paper's size", False), ("Reduced", True)):
+        count = sum(one.reduced == sentences for one in content.sentences)
+        assert f"- {kind}: {count} supported" in text
+    for one in content.sentences:
+        assert report_markdown.escape(one.statement.text) in text
+        assert report_markdown.escape(judge.format_effect(one.deciding.deciding)) in text
+
+
+def test_the_results_page_has_the_verdicts_of_the_stored_tables():
+    text = cited.PAGE.read_text(encoding="utf-8")
+    assert cited.page(text, report_content.collect(cited.RESULTS)) == text, "python -m benchmarks.report.cited"
 
 
 def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
@@ -232,13 +243,15 @@ def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
     markdown = report_markdown.render(content)
     assert said in page.text
     assert said in markdown
-    assert said in report_command.format_text(content.results)
+    assert said in report_command.format_text(content)
     assert re.search(r"better by 33\.\d%, above the margin of 5%", markdown)
     table = report_command.claims_table(content.results).set_index("claim")
     assert table.loc["P1", "adjusted"] == "identity"
     for result in content.results:
         rows = table.loc[[result.claim.id]]
         assert set(rows.second_reading) == {result.reading}
+        assert rows.deciding.tolist() == [True] + [False] * (len(result.effects) - 1)
+        assert rows.effect.iloc[0] == result.deciding.label
         if result.adjusted:
             assert set(rows.p_adjusted) == {result.p_adjusted}
             assert result.p_adjusted >= result.p_value
@@ -274,7 +287,7 @@ def test_claims_of_others_are_shown_apart_where_they_were_measured(content, tmp_
 def test_the_command_writes_all_three(world, tmp_path, capsys):
     assert cli.main(["report", str(world), "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert f"{len(CLAIMS)} supported" in said
+    assert re.search(r"At the paper's size: \d+ supported\n +Reduced: \d+ supported", said)
     assert str(tmp_path / "report.html") in said
     table = pd.read_csv(tmp_path / "claims.csv")
     assert list(dict.fromkeys(table.claim)) == [claim.id for claim in CLAIMS]

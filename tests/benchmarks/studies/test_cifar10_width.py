@@ -54,7 +54,7 @@ def test_scores_are_relative_to_the_same_width(tmp_path):
     assert table[1 / 4, "ensemble-bp(0.75)"] == pytest.approx(1.08)
     assert table[1 / 4, "ensemble-n"] == 1.0
     told = {name + pair: one.estimate for name, pair, one in FIGURE.differences(tables.of(FIGURE))}
-    key = "joint NLL of 10 labels, width {}ensemble-bp(0.75) against ensemble-p"
+    key = "dyadic NLL of 10 labels, width {}ensemble-bp(0.75) against ensemble-p"
     assert told[key.format("0.0625")] == pytest.approx(-0.1)
     assert told[key.format("0.25")] == pytest.approx(0.2)
     assert "1/16, 1/4" in FIGURE.caption(tables)

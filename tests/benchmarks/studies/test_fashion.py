@@ -89,7 +89,7 @@ def test_a_method_of_one_network_is_trained_chosen_and_averaged(method, sets, tm
             yield stored[-1]
 
     choices = [one for v in preset.values(size, method) for one in preset.networks(size, method, v, choice=True)]
-    scores = [row["heldout_joint_nll"] for row in run(choices, ["heldout"])]
+    scores = [row["heldout_dyadic_nll"] for row in run(choices, ["heldout"])]
     best = preset.values(size, method)[int(np.argmin(scores))]
     assert runs.choose_value(size, tmp_path, method) == best
     assert table.complete_networks(size, tmp_path, method) == []
@@ -226,9 +226,9 @@ def test_pairs_that_are_there_are_compared_on_every_set(sets, monkeypatch):
         agents[name]["mnist"] = ensemble(random, labels, 0.0, 0.5 * skill)
     found = compare.differences(agents, labels)
     assert {key[:2] for key in found} == {(preset.P, preset.N)}
-    assert found[preset.P, preset.N, "blur-1", "joint_nll"].high < 0.0
+    assert found[preset.P, preset.N, "blur-1", "dyadic_nll"].high < 0.0
     assert found[preset.P, preset.N, "mnist", "auroc, mutual_information"].low > 0.0
     text = compare.markdown(found)
-    assert "| images | ensemble-p less ensemble-n, NLL | ensemble-p less ensemble-n, joint NLL |" in text
+    assert "| images | ensemble-p less ensemble-n, NLL | ensemble-p less ensemble-n, dyadic NLL |" in text
     assert text.count("\n| ") == 2
     assert "AUROC, mutual information: ensemble-p less ensemble-n: **+" in text

@@ -48,7 +48,8 @@ def test_scores_are_those_of_the_metrics(found):
         expected = {
             "accuracy": tfe.metrics.accuracy(logits, LABELS),
             "nll": tfe.metrics.marginal_nll(logits, LABELS),
-            "joint_nll": tfe.metrics.dyadic_nll(logits[order], LABELS[order], tau=10),
+            "joint_nll": tfe.metrics.joint_nll(logits[order], LABELS[order], tau=10),
+            "dyadic_nll": tfe.metrics.dyadic_nll(logits[order], LABELS[order], tau=10),
             "brier": tfe.metrics.brier(logits, LABELS),
             "ece": tfe.metrics.ece(logits, LABELS),
         }
@@ -73,6 +74,13 @@ def test_scores_are_those_of_the_metrics(found):
     assert less["value"] == pytest.approx(found.score("nll")[0] - found.score("nll", "one member")[0])
     with pytest.raises(ValueError, match="Expected a subject and one of its scores"):
         found.score("rmse")
+
+
+def test_fewer_examples_than_labels_of_a_joint_score_leave_it_out():
+    few = tfe.assess(fixed.Fixed(4), LOGITS[:6], LABELS[:6], num_draws=5)
+    scores = few.content["subjects"][0]["scores"]
+    assert "joint_nll" not in scores
+    assert scores["dyadic_nll"]["value"] > 0.0
 
 
 def test_resampled_scores_are_those_of_resampled_examples():

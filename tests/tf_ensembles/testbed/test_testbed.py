@@ -214,6 +214,23 @@ def test_flips_change_exactly_that_share_of_one_class(fraction, source, target):
     assert testbed.evaluate(predictive, clean) == testbed.evaluate(predictive, flipped)
 
 
+def test_symmetric_flips_change_that_share_of_either_class():
+    flip = testbed.LabelFlip(0.125, 2, 0, symmetric=True)
+    clean = testbed.make_problem(10, 30, 0.1, seed=0, num_classes=3)
+    flipped = testbed.make_problem(10, 30, 0.1, seed=0, num_classes=3, flip=flip)
+    np.testing.assert_array_equal(clean.train.x, flipped.train.x)
+    for source, target in ((2, 0), (0, 2)):
+        changed = (clean.train.y == source) & (flipped.train.y != source)
+        assert set(flipped.train.y[changed]) == {target}
+        assert changed.sum() == round(0.125 * np.sum(clean.train.y == source)) > 5
+    assert (flipped.train.y[clean.train.y == 1] == 1).all()
+    # Those of the one direction are those of a flip in that direction alone.
+    one = testbed.make_problem(10, 30, 0.1, seed=0, num_classes=3, flip=testbed.LabelFlip(0.125, 2, 0))
+    moved = clean.train.y == 2
+    np.testing.assert_array_equal(one.train.y[moved], flipped.train.y[moved])
+    assert testbed.setting_from_id(flipped.setting.id) == flipped.setting != one.setting
+
+
 def test_other_inputs_classes_and_anchors_are_options():
     problem = testbed.make_problem(10, 10, 0.1, seed=0, num_classes=4)
     predictive = _random_predictive(10, 5, 4)

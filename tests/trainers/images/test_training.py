@@ -46,6 +46,35 @@ def train(folder, config=CONFIG, **options):
     return member_store.MemberFiles(folder, config)
 
 
+def test_the_share_of_wrong_labels_that_a_member_predicts_is_kept(tmp_path, monkeypatch):
+    # Of examples that are also test images, the share is the test accuracy.
+    result = training.train(CONFIG, TRAIN, TEST, tmp_path, wrong_labels=TEST)
+    assert result["wrong_labels_fit"] == result["test_accuracy"]
+    assert "wrong_labels_fit" not in training.train(dataclasses.replace(CONFIG, member=2), TRAIN, TEST, tmp_path)
+    # Through a run: those whose labels noise has moved, with the labels that it gave them.
+    base = make_data(80)
+    clean = dataclasses.replace(base, labels=np.arange(80, dtype=np.int32) % 10, num_classes=10)
+    monkeypatch.setattr(runs, "_load", lambda name, data: runs.Splits(clean, clean))
+    runs._load_train.cache_clear()
+    try:
+        config = dataclasses.replace(CONFIG, num_train=80, noise="figure_5", noise_seed=2, subset="first")
+        wrong, noisy = runs._load_wrong_labels(config, None), runs.load_member_data(config)[0]
+        moved = np.flatnonzero(noisy.labels != clean.labels)
+        assert wrong.ids.tolist() == moved.tolist()
+        assert len(moved) > 3
+        np.testing.assert_array_equal(wrong.labels, noisy.labels[moved])
+        assert runs._load_wrong_labels(dataclasses.replace(config, noise="none"), None) is None
+        fits = [
+            runs.train_member({**config.to_dict(), "member": member}, store=str(tmp_path))["wrong_labels_fit"]
+            for member in (0, 1)
+        ]
+        fields = {name: value for name, value in config.to_dict().items() if name != "member"}
+        scores = runs.evaluate_ensemble({**fields, "num_members": 2, "first_member": 0}, store=str(tmp_path))
+        assert scores["wrong_labels_fit"] == pytest.approx(np.mean(fits))
+    finally:
+        runs._load_train.cache_clear()
+
+
 def by_hand(config):
     """The same training from the formula: one batch after the other, momentum written out."""
     with members.seeded(config.seed, config.member):
