@@ -52,7 +52,8 @@ def merge(folder: stores.Root, sources: Sequence[str | os.PathLike[str]]) -> lis
 
     Args:
         folder: the results folder of a sweep, made if need be.
-        sources: other results folders of the same sweep, or files that `pack` made. All are read and checked before any row is taken.
+        sources: other results folders of the same sweep, or files that `pack` made. All are read and checked before
+            any row is taken.
     """
     found = [_rows(pathlib.Path(source)) for source in sources]
     merged = []
