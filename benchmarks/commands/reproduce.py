@@ -226,7 +226,7 @@ def _report(args: argparse.Namespace, output: pathlib.Path, facts: dict[str, str
     options.answer(args, answer, "\n".join(lines))
     if failed:
         print(f"Failed: {', '.join(failed)}. The same command tries again.", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed or content.damaged else 0
 
 
 def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
