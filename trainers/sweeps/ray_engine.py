@@ -231,11 +231,10 @@ def _start(ray: Any, num_cpus: int) -> None:
         "logging_level": "ERROR",
     }
     try:
-        ray.init(
-            **options
-        )  # Not in a thread: Linux ends what a thread has started, where it was told so, with the thread.
+        # Not in a thread of its own: Ray's processes are told to end with what has started them, and Linux takes the
+        # thread for it.
+        ray.init(**options)
     except Exception as error:  # Ray raises plain ones, after half a minute.
-        _abandon(ray)
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise engines.EngineLostError(f"Expected Ray to start on this machine. Received: {reason}") from error
 
@@ -261,11 +260,11 @@ def _join_cluster(ray: Any, address: str) -> None:
             f"Expected a Ray cluster at {address}. Received: no answer in {_JOIN_SECONDS:.0f} s from what listens "
             f"there ({said[0]}). It may be another program, or another version of Ray (here {ray.__version__})"
         )
-    if (error := answer.exception()) is not None:
-        reason = " ".join(str(error).split())[:300]
-        hint = f" {_TOKEN}" if "auth" in f"{type(error).__name__} {reason}".lower() else ""
+    if (failure := answer.exception()) is not None:
+        reason = " ".join(str(failure).split())[:300]
+        hint = f" {_TOKEN}" if "auth" in f"{type(failure).__name__} {reason}".lower() else ""
         raise ValueError(
-            f"Expected to join the Ray cluster at {address}. Received: {type(error).__name__}: {reason}.{hint}"
+            f"Expected to join the Ray cluster at {address}. Received: {type(failure).__name__}: {reason}.{hint}"
         ) from None
 
 
