@@ -163,11 +163,11 @@ def test_a_node_joins_a_sweep_and_leaves_it_without_a_word(cluster, tmp_path):
     assert "completed=60, failed=0, left=0" in said
 
 
-def test_a_sweep_waits_for_nodes_with_a_line_and_goes_on(tmp_path):
+def test_a_sweep_waits_for_nodes_with_a_line_and_goes_on(tmp_path, tmp_path_factory):
     """Half a minute. A head without CPUs of its own; a node joins once the sweep says that it waits."""
-    port = _free_port()
+    port, short = _free_port(), tmp_path_factory.mktemp("ray")  # Paths of sockets have a limit.
     address, environment = f"127.0.0.1:{port}", {**os.environ, "PYTHONPATH": str(ROOT)}
-    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={tmp_path / 'ray'}", "--num-cpus=0")
+    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short}", "--num-cpus=0")
     nodes = [_start_node(tmp_path / "head", *head)]
     try:
         deadline = time.monotonic() + 120.0
