@@ -347,6 +347,15 @@ def test_the_image_ends_with_the_self_test():
     assert {name for name, _ in instructions} <= {"FROM", "ARG", "COPY", "RUN", "ENTRYPOINT", "CMD"}
 
 
+def test_the_image_installs_files_that_were_tested_and_nothing_else():
+    """What pip fetches has a hash; a wheel that is built here has that of this very file."""
+    commands = [value for name, value in _instructions() if name == "RUN" and " pip " in value]
+    fetching = [command for command in commands if "--no-deps" not in command]
+    assert len(fetching) == 2
+    assert all("--require-hashes" in command and "constraints/hashed/" in command for command in fetching)
+    assert all("--no-build-isolation" in command for command in commands[1:])
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the image has CPython 3.11")
 def test_the_commands_of_the_image_run_in_an_empty_environment(tmp_path):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tf_ensembles.decisions.foreign import mahalanobis_score as mahalanobis_score
     from tf_ensembles.decisions.foreign import ood_score as ood_score
     from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
+    from tf_ensembles.ensemble.callbacks import BackupAndRestore as BackupAndRestore
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
     from tf_ensembles.ensemble.data import number_examples as number_examples
     from tf_ensembles.ensemble.data import with_ids as with_ids
@@ -58,6 +59,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Advice": "tf_ensembles.advice.advise",
         "Agent": "tf_ensembles.base",
         "Assessment": "tf_ensembles.assessment.assess",
+        "BackupAndRestore": "tf_ensembles.ensemble.callbacks",
         "BatchEnsemble": "tf_ensembles.methods.batch_ensemble",
         "Bernoulli": "tf_ensembles.bootstrap",
         "Bootstrap": "tf_ensembles.bootstrap",

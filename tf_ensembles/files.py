@@ -72,7 +72,7 @@ def atomic_path(path: Path, *, durable: bool = False) -> Iterator[pathlib.Path]:
     final = pathlib.Path(path)
     final.parent.mkdir(parents=True, exist_ok=True)
     recover(final)
-    with _scratch_folder(final) as scratch:
+    with _naming(final), _scratch_folder(final) as scratch:
         temporary = scratch / final.name
         yield temporary
         if temporary.is_dir() and (final.is_dir() or not os.path.lexists(final)):
@@ -87,6 +87,17 @@ def atomic_path(path: Path, *, durable: bool = False) -> Iterator[pathlib.Path]:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             _replace_folder(temporary, final)  # Another writer's folder has just appeared.
+
+
+@contextlib.contextmanager
+def _naming(final: pathlib.Path) -> Iterator[None]:
+    """Lets errors of the system that name no file, such as a full disk while one is written, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(final)
+        raise
 
 
 def recover(path: Path) -> None:

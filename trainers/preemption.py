@@ -42,6 +42,23 @@ def listening() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Lets SIGTERM raise `Preempted` in the body, as Ctrl-C raises `KeyboardInterrupt`; what is open is closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: object) -> NoReturn:
+        raise Preempted
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@contextlib.contextmanager
 def asking() -> Iterator[None]:
     """Asks what is under way in other threads to end, as a signal would."""
     _asked.set()

@@ -122,10 +122,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(module: Any, args: argparse.Namespace, name: str) -> int:
-    """Runs a command; what goes wrong takes one line, unless tracebacks are asked for."""
+    """Runs a command; what goes wrong takes one line, unless tracebacks are asked for.
+
+    Returns:
+        The exit code: 2 where something went wrong, 130 after Ctrl-C, 143 after SIGTERM, or the command's own.
+    """
     if args.debug:
         return int(module.run(args) or 0)
-    with quiet.quiet():
+    with quiet.quiet(), preemption.raising():
         try:
             code = int(module.run(args) or 0)
             sys.stdout.flush()
@@ -143,9 +147,10 @@ def _run(module: Any, args: argparse.Namespace, name: str) -> int:
             return 2
         except KeyboardInterrupt:
             print(f"tf-ensembles {name}: stopped", file=sys.stderr)
-            return 130
+            return 128 + signal.SIGINT
         except preemption.Preempted as notice:
-            print(f"tf-ensembles {name}: stopped by SIGTERM; {notice}; the same command continues", file=sys.stderr)
+            kept = f"; {notice}; the same command continues" if str(notice) else ""
+            print(f"tf-ensembles {name}: stopped by SIGTERM{kept}", file=sys.stderr)
             return 128 + signal.SIGTERM
 
 

@@ -1,8 +1,9 @@
 """Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
 
 `report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
-and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables. `report --compare A B`
-sets two folders side by side, with differences and their intervals.
+and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables, and `report FOLDER
+--seal` takes tables that were changed as they are. `report --compare A B` sets two folders side by side, with
+differences and their intervals.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import seals
 from benchmarks.commands import options
 
 if TYPE_CHECKING:
@@ -38,15 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--redraw", action="store_true", help="also draw the figures again from the folder's tables")
     parser.add_argument(
+        "--seal", action="store_true", help="take the tables of the folder as they are, also those that were changed"
+    )
+    parser.add_argument(
         "--output",
         type=options.local_path,
         help="where to write (default: the folder; results/compare with --compare)",
     )
 
 
-def run(args: argparse.Namespace) -> None:
-    """Writes the report and prints the verdicts."""
+def run(args: argparse.Namespace) -> int:
+    """Writes the report and prints the verdicts; returns 1 where tables are not what was written."""
     found: dict[str, Any]
+    damaged: tuple[str, ...] = ()
     if args.compare is not None:
         from benchmarks.report import compare as report_compare
 
@@ -62,7 +68,10 @@ def run(args: argparse.Namespace) -> None:
         from benchmarks.report import content as report_content
 
         folder = options.chosen_folder(args, DEFAULT)
+        if args.seal:
+            seals.add(*folder.glob("*/*.csv"))
         report = report_content.collect(folder)
+        damaged = report.damaged
         written = write(report, args.output or folder)
         if args.redraw:
             redraw(folder)
@@ -73,7 +82,8 @@ def run(args: argparse.Namespace) -> None:
             for one in report.sentences
         ]
     wrote = "\n".join(f"  {path}" for path in written)
-    options.answer(args, found | {"wrote": written}, f"{text}\n\nWrote:\n{wrote}")
+    options.answer(args, found | {"wrote": written, "damaged": damaged}, f"{text}\n\nWrote:\n{wrote}")
+    return 1 if damaged else 0
 
 
 def redraw(folder: pathlib.Path) -> None:

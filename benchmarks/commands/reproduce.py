@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray")
 
 _COMPLETE = "complete"
-_INTERRUPTED = 130
 _SHOWN_OF_FAILED = 12  # lines
 
 
@@ -227,7 +226,7 @@ def _report(args: argparse.Namespace, output: pathlib.Path, facts: dict[str, str
     options.answer(args, answer, "\n".join(lines))
     if failed:
         print(f"Failed: {', '.join(failed)}. The same command tries again.", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed or content.damaged else 0
 
 
 def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
@@ -257,8 +256,6 @@ def _prepare_images(data: str | None, output: pathlib.Path, shown: stages.Stages
     # A process of its own, so that what it loads into memory goes with it.
     command = [sys.executable, "-u", "-m", "trainers.images.cifar10", *where]
     code = stages.follow(command, output / _LOGS / "images.txt", heard.append)
-    if code == _INTERRUPTED:
-        raise KeyboardInterrupt
     if code:
         return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
     how = [line.removeprefix("CIFAR10: ") for line in heard if line.startswith("CIFAR10: ")]
@@ -301,8 +298,6 @@ def _run_part(part: Part, preset: str, output: pathlib.Path, shown: stages.Stage
     command = [sys.executable, "-u", "-m", "benchmarks.commands.main", *part.arguments, *part.places]
     log = output / _LOGS / f"{'-'.join(figure.id for figure in part.figures)}.txt"
     code = stages.follow(command, log, hear)
-    if code == _INTERRUPTED:
-        raise KeyboardInterrupt
     if code or not (output / part.made).is_file():
         shown.end(part.name, f"failed, and the other parts go on; {log} says why")
         print(*heard[-_SHOWN_OF_FAILED:], sep="\n", file=sys.stderr, flush=True)

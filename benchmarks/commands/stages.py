@@ -15,6 +15,7 @@ import contextlib
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
+from trainers import preemption
 from trainers.sweeps.progress import format_seconds
 
 REDRAWN, REPEATED = 0.25, 5.0  # seconds between two looks on a terminal, and between two lines elsewhere
@@ -134,7 +136,10 @@ class Stages:
 
 
 def follow(command: Sequence[str], log: pathlib.Path, hear: Callable[[str], None]) -> int:
-    """Runs a process, keeps what it prints in a file, and lets others hear every line; returns its exit code."""
+    """Runs a process, keeps what it prints in a file, and lets others hear every line; returns its exit code.
+
+    A process that a signal has stopped stops this one as well, by the same exception.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
@@ -145,7 +150,12 @@ def follow(command: Sequence[str], log: pathlib.Path, hear: Callable[[str], None
                 file.write(line)
                 file.flush()
                 hear(line.rstrip())
-            return process.wait()
+            code = process.wait()
+    if code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if code == 128 + signal.SIGTERM:
+        raise preemption.Preempted("what was finished is stored")
+    return code
 
 
 @contextlib.contextmanager

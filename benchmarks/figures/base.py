@@ -173,6 +173,7 @@ def write(
         folder: of its part.
         context: as of `Figure.stages`, where all stages are complete: then what they took is kept, too.
     """
+    from benchmarks import seals
     from tf_ensembles import files
 
     lines, tables = [], figure.collect(size, rows)
@@ -182,6 +183,7 @@ def write(
         with files.atomic_path(folder / f"{name}.csv") as path:
             kept.to_csv(path, index=False, float_format="%.9g")
         lines.append(f"wrote {folder / name}.csv")
+    seals.add(*(folder / f"{name}.csv" for name in tables))
     return lines + draw(figure, Tables(folder, figure.part), folder)
 
 
@@ -200,7 +202,7 @@ def cost(runs: Sequence[Run], rows: Rows) -> pd.DataFrame | None:
 
 def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:
     """Draws a figure from its kept tables, writes what it shows as a table; returns what to tell, line by line."""
-    from benchmarks import style
+    from benchmarks import seals, style
     from benchmarks.figures import drawing
     from tf_ensembles import files
 
@@ -209,6 +211,7 @@ def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:
     differences = figure.differences(table)
     with files.atomic_path(folder / f"{figure.name}.csv") as path:
         summary(shown, differences).to_csv(path, index=False, float_format="%.6g")
+    seals.add(folder / f"{figure.name}.csv")
     written = style.save(drawing.draw(shown, figure.title, figure.caption(tables)), folder / figure.name)
     lines = [f"wrote {path}" for path in (folder / f"{figure.name}.csv", *written)]
     for score, pair, interval in differences:

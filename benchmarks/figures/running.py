@@ -90,8 +90,7 @@ def _run_stages(
         my_sweep.store.forget(_without_members(runs, my_sweep.store.done, retry_failed))
         report = my_sweep.execute(runs, retry_failed=retry_failed, time_limit=limit)
         failed += report.failed
-        if report.stopped:
-            raise KeyboardInterrupt
+        my_sweep.raise_if_stopped()
         if report.left:
             break
     return None if report is None else dataclasses.replace(report, failed=failed)

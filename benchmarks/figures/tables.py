@@ -13,8 +13,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks import seals
 from benchmarks.stats import NoDataError
-from tf_ensembles import extras
+from tf_ensembles import extras, files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +50,7 @@ class Tables:
             )
         self._read = functools.lru_cache(maxsize=None)(self._read_file)
         self.of = functools.lru_cache(maxsize=None)(self._figure_table)
+        self._damage = functools.lru_cache(maxsize=None)(seals.damage)
 
     def _path(self, name: str) -> pathlib.Path:
         if self._part is None:
@@ -87,7 +89,14 @@ class Tables:
 
         if not self.has(name):
             raise NoDataError(f"{name} is not there")
+        if damage := self._damage(self._path(name)):
+            raise files.DamagedError(damage)
         return _checked(pd.read_csv(self._path(name)), name, infinite)
+
+    def damaged(self) -> list[str]:
+        """Returns what is wrong with tables of the folder, read or not: with those that are not what was written."""
+        folders = sorted({path.parent for path in self.folder.glob("*/*.csv")})
+        return [damage for folder in folders for path in seals.listed(folder) if (damage := self._damage(path))]
 
     def _figure_table(self, figure: Figure) -> pd.DataFrame:
         """Returns the table of a figure; raises where the folder has no usable rows of it. `of` remembers it."""

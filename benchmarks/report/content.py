@@ -61,6 +61,7 @@ class Report:
     times: tuple[tuple[str, str], ...]  # part, and what it took
     speed: TextTable | None
     beyond: tuple[tuple[str, tuple[judge.Result, ...]], ...] = ()  # families of claims that are not the paper's
+    damaged: tuple[str, ...] = ()  # what is wrong with tables that are not what was written
 
     @functools.cached_property
     def sentences(self) -> tuple[by_sentence.Sentence, ...]:
@@ -93,7 +94,8 @@ def collect(folder: str | os.PathLike[str]) -> Report:
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
     times, speed = _read_times(tables.folder), _read_speed(tables.folder)
-    return Report(str(tables.folder), results, sections, environment, times, speed, _beyond(tables))
+    beyond, damaged = _beyond(tables), tuple(tables.damaged())
+    return Report(str(tables.folder), results, sections, environment, times, speed, beyond, damaged)
 
 
 def _beyond(tables: Tables) -> tuple[tuple[str, tuple[judge.Result, ...]], ...]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import stats, style
+from benchmarks import seals, stats, style
 from tf_ensembles import extras, files
 
 METHODS = ("random", "batchbald", "entropy")
@@ -144,6 +144,7 @@ def write(path: pathlib.Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(path) as temporary:
         temporary.write_text(text.getvalue())
+    seals.add(path)
 
 
 def read(path: pathlib.Path) -> list[Row]:

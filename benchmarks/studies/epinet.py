@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import style
+from benchmarks import seals, style
 from benchmarks.studies import testbed_reference
 from tf_ensembles import base, extras, files
 
@@ -186,6 +186,7 @@ def _write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(
             {name: f"{value:.5g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
         )
+    seals.add(path)
 
 
 def summarize(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks import seals
 from tf_ensembles import files
 
 
@@ -22,6 +23,7 @@ def write(path: pathlib.Path, settings: dict[str, Any], header: Sequence[str], r
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(path) as temporary:
         temporary.write_text(text.getvalue())
+    seals.add(path)
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], list[dict[str, str]]]:

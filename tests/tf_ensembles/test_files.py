@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -245,3 +247,25 @@ def test_only_regular_files_are_read(tmp_path):
         files.read_bytes(tmp_path)
     with pytest.raises(FileNotFoundError):
         files.read_bytes(tmp_path / "none")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_full_disk_names_the_file_that_was_written(tmp_path, durable):
+    """A file that cannot grow stands for a full disk; the system's error names no file."""
+    path, (before, most) = tmp_path / "picture.png", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.write_bytes(b"old")
+
+    def write():
+        with files.atomic_path(path, durable=durable) as temporary, temporary.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"new " * 100)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
+    try:
+        with pytest.raises(OSError, match=re.escape(f"File too large: '{path}'")):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert path.read_bytes() == b"old"
+    with pytest.raises(FileNotFoundError, match="another"), files.atomic_path(path):
+        (tmp_path / "another").read_bytes()  # An error that names a file keeps its name.

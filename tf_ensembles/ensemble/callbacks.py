@@ -1,8 +1,11 @@
-"""Training one ensemble, seen member by member: losses, divergence, early stopping, members that are frozen."""
+"""Training one ensemble: each member's losses, divergence, early stopping, frozen members, and backups of a `fit`."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import files
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
 
@@ -155,6 +159,108 @@ class MemberEarlyStopping(keras.callbacks.Callback):
             self.model.freeze_members(stopping)
         if self.model.frozen.all():
             self.model.stop_training = True
+
+
+class BackupAndRestore(keras.callbacks.BackupAndRestore):
+    """Keras's callback of this name, whose backups survive a kill at any moment: `fit` begins again at the last epoch.
+
+    Keras writes weights in place, and the epoch into another file: a process that is killed meanwhile may leave a
+    backup that cannot be read, or weights of one epoch with the number of another. Here a backup is a folder that
+    appears whole or not at all, with a checksum. It works for any `keras.Model`.
+
+    Args:
+        backup_dir: a folder of this machine; backups are in `latest` and `previous` in it.
+        save_freq: `"epoch"`, or a number of batches. As with Keras, an epoch that was stopped is begun again.
+        double_checkpoint: whether to keep the backup before the last as well, which is used where that is damaged.
+        delete_checkpoint: whether to remove backups when training is complete.
+    """
+
+    _LATEST, _PREVIOUS, _WEIGHTS, _STATE = "latest", "previous", "model.weights.h5", "training.json"
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+    ) -> None:
+        if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1):
+            raise ValueError(f"Expected save_freq 'epoch', or a number of batches >= 1. Received: {save_freq!r}")
+        super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
+        self._folder = files.local_path(backup_dir)
+        self._epoch = self._batches = self._batches_unsaved = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Restores the last whole backup, if there is one."""
+        if not self.model.built:
+            raise ValueError("Expected a model that is built before `fit`, to restore it. Received: one that is not")
+        damaged = ""
+        for name in (self._LATEST, self._PREVIOUS):
+            files.recover(self._folder / name)
+            try:
+                self._epoch = self._restore(self._folder / name)
+            except FileNotFoundError:
+                continue
+            except files.DamagedError as error:
+                damaged = f"Expected a whole backup in {self._folder / name}. Received: {error}. "
+                continue
+            break
+        if damaged:
+            begun = f"Training goes on after epoch {self._epoch}" if self._epoch else "Training begins anew"
+            warnings.warn(f"{damaged}{begun}.", stacklevel=2)
+
+    def _restore(self, folder: pathlib.Path) -> int:
+        """Gives the model the weights of a backup, checked before; returns how many epochs it has seen."""
+        state, _ = files.read_json(folder / self._STATE)
+        if files.checksum(folder / self._WEIGHTS) != state.get("weights"):
+            raise files.DamagedError(f"{self._WEIGHTS}, which does not match its checksum")
+        if self.model.optimizer is not None and not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.model.load_weights(folder / self._WEIGHTS)
+        keras_private.begin_at(self.model, int(state["epoch"]))
+        return int(state["epoch"])
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts its batches from the first."""
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Backs up where so many batches are over; several may have been one call."""
+        self._batches_unsaved += batch + 1 - self._batches
+        self._batches = batch + 1
+        if self.save_freq != "epoch" and self._batches_unsaved >= self.save_freq:
+            self._save()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Backs up, unless batches are counted."""
+        self._epoch = epoch + 1
+        if self.save_freq == "epoch":
+            self._save()
+
+    def _save(self) -> None:
+        self._batches_unsaved = 0
+        latest = self._folder / self._LATEST
+        if self.double_checkpoint and latest.exists():
+            with files.atomic_path(self._folder / self._PREVIOUS) as temporary:
+                shutil.copytree(latest, temporary)
+        with files.atomic_path(latest) as temporary:
+            temporary.mkdir()
+            weights = temporary / self._WEIGHTS
+            self.model.save_weights(weights)
+            with weights.open("rb") as file:
+                os.fsync(file.fileno())
+            files.write_json(temporary / self._STATE, {"epoch": self._epoch, "weights": files.checksum(weights)})
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Removes backups, unless they are kept."""
+        keras_private.begin_at(self.model, None)  # Or else the next `fit` would begin there.
+        if not self.delete_checkpoint:
+            return
+        for name in (self._PREVIOUS, self._LATEST):
+            (self._folder / name / self._STATE).unlink(missing_ok=True)  # First: without it, there is no backup.
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
 
 
 class Marks:

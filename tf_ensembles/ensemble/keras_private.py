@@ -275,6 +275,11 @@ def compute_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight:
     return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
 
 
+def begin_at(model: keras.Model, epoch: int | None) -> None:
+    """Lets `fit`, which is about to begin, start at an epoch other than its first; None: at its first."""
+    model._initial_epoch = epoch
+
+
 def steps_taken(optimizer: Any) -> Any:
     """Returns how many batches an optimizer has seen."""
     # With `gradient_accumulation_steps`, the public `iterations` counts updates.

@@ -98,6 +98,9 @@ def row(line: bytes) -> tuple[Row, bool]:
     """Returns a row as it would be stored today: with its kind, and the hash that follows from it."""
     content, verified = files.unseal(line)
     former = content.get(sweep_runs.FORMER_KIND)
+    # What is sealed may still be no row: sealed by another program, or another kind of line.
+    if not isinstance(content["hash"], str) or not isinstance(content["id"], str):
+        raise files.DamagedError("no hash or id")
     if not verified:
         _check_row(content)
     if former is None:
@@ -111,8 +114,6 @@ def row(line: bytes) -> tuple[Row, bool]:
 
 def _check_row(content: Row) -> None:
     """Raises where a row without a checksum cannot be one of ours."""
-    if not isinstance(content["hash"], str) or not isinstance(content["id"], str):
-        raise files.DamagedError("no hash or id")
     config = content["config"]
     if not isinstance(config, dict) or any(content.get(name, value) != value for name, value in config.items()):
         raise files.DamagedError("a configuration that is not that of the row")

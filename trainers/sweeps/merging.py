@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tf_ensembles import files
 from trainers import stores
 from trainers.sweeps import lines, store
+from trainers.sweeps import runs as sweep_runs
 
 PACKED = ".jsonl.xz"
 
@@ -51,7 +52,8 @@ def merge(folder: stores.Root, sources: Sequence[str | os.PathLike[str]]) -> lis
 
     Args:
         folder: the results folder of a sweep, made if need be.
-        sources: other results folders of the same sweep, or files that `pack` made. All are read before any is taken.
+        sources: other results folders of the same sweep, or files that `pack` made. All are read and checked before
+            any row is taken.
     """
     found = [_rows(pathlib.Path(source)) for source in sources]
     merged = []
@@ -73,7 +75,21 @@ def _rows(source: pathlib.Path) -> list[lines.Row]:
         raise ValueError(f"Expected results folders of sweeps, or files that end with {PACKED}. Received: {source}")
     if not rows:
         raise ValueError(f"Expected rows of completed runs in {source}. Received: none")
+    for number, row in enumerate(rows, start=1):
+        if not _is_run(row):
+            raise ValueError(
+                f"Expected rows of completed runs in {source}, each with the hash of its id, kind and configuration. "
+                f"Received: row {number}, {str(row['id'])[:60]!r}, whose hash is another"
+            )
     return rows
+
+
+def _is_run(row: lines.Row) -> bool:
+    """Whether the hash of a row, by which its run counts as done, is that of what it says."""
+    kind, config = row.get("kind"), row.get("config")
+    if not isinstance(kind, str) or not isinstance(config, dict):
+        return False
+    return bool(row["hash"] == sweep_runs.hash_of(row["id"], kind, sweep_runs.canonical_json(config)))
 
 
 def _unpack(path: pathlib.Path) -> list[lines.Row]:

@@ -15,12 +15,14 @@ import dataclasses
 import datetime
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tf_ensembles import extras, machine
+from trainers import preemption
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import kinds
 from trainers.sweeps import progress as sweep_progress
@@ -182,6 +184,13 @@ class Sweep:
         failed = sum(run.hash in self.store.failed for run in runs)
         left = sum(run.hash not in done and run.hash not in self.store.failed for run in runs)
         return Report(len(self.store.timings) - before, failed, left, self._stop.asked)
+
+    def raise_if_stopped(self) -> None:
+        """Raises where a signal has stopped the last `execute`: `KeyboardInterrupt`, or `Preempted` after SIGTERM."""
+        if self._stop.number == signal.SIGTERM:
+            raise preemption.Preempted("what was finished is stored")
+        if self._stop.asked:
+            raise KeyboardInterrupt
 
     def _announce(self, runs: Sequence[Run], skip: set[str]) -> None:
         done = sum(run.hash in self.store.done for run in runs)

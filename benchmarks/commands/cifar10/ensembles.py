@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 
 from tf_ensembles import files
 from trainers import stores
@@ -78,8 +79,17 @@ def default_name(agent: str, ensemble: EnsembleConfig) -> str:
 
 
 def usable_members(args: argparse.Namespace, ensemble: EnsembleConfig) -> list[MemberConfig]:
-    """All members, or those that are finished."""
+    """All members, or those that are finished; then the others are named, one line each."""
     if not args.finished_only:
         return ensemble.members
-    states = [(config, MemberFiles(args.store, config).status(verify=True).state) for config in ensemble.members]
-    return [config for config, state in states if state is State.FINISHED]
+    finished = []
+    for config in ensemble.members:
+        status = MemberFiles(args.store, config).status(verify=True)
+        if status.state is State.FINISHED:
+            finished.append(config)
+        else:
+            reason = f" ({status.reason})" if status.reason else ""
+            print(f"member {config.member} is left out: {status.state.value}{reason}", file=sys.stderr)
+    if not finished:
+        raise ValueError(f"Expected finished members with --finished-only. Received: none of {ensemble.num_members}")
+    return finished

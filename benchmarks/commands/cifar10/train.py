@@ -235,8 +235,6 @@ def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> l
             ship=[context["data"]] if args.arrays is not None and not stores.is_address(args.arrays) else [],
             bring=context["store"],
         ) as one_sweep:
-            report = one_sweep.execute(runs)
-        failures = [f"{row['id']}: {row['error']}" for row in sweep_store.read_failures(folder)]
-    if report.stopped:
-        raise KeyboardInterrupt
-    return failures
+            one_sweep.execute(runs)
+            one_sweep.raise_if_stopped()
+        return [f"{row['id']}: {row['error']}" for row in sweep_store.read_failures(folder)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import seals
 from tf_ensembles import extras, files
 from tf_ensembles.base import Array
 from trainers.sweeps import kinds
@@ -168,6 +169,7 @@ def main() -> None:
     for name, content in {"examples.csv": table, "examples_final.csv": summary}.items():
         with files.atomic_path(args.output / name) as temporary:
             content.to_csv(temporary, index=False, float_format="%.5g")
+        seals.add(args.output / name)
     plot(table, args.output / "examples.png")
     print(summary.to_string(index=False, float_format="%.3g"))
 

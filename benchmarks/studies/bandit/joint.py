@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import seals
 from tf_ensembles import files
 from trainers.sweeps import kinds
 
@@ -167,6 +168,7 @@ def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
     table = collect(rows)
     with files.atomic_path(folder / "neural_joint.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.6g")
+    seals.add(folder / "neural_joint.csv")
     if table.agent.nunique() >= 5:
         plot(table, folder / "neural_joint.png")
 

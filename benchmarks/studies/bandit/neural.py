@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import seals
 from tf_ensembles import files
 from tf_ensembles.base import Array
 from trainers.sweeps import kinds
@@ -221,6 +222,7 @@ def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
     table = table.sort_values(["setting", "agent"], key=lambda names: names.map(order), kind="stable")
     with files.atomic_path(folder / "neural.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.5g")
+    seals.add(folder / "neural.csv")
     print(summary(table))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import style
+from benchmarks import seals, style
 from benchmarks.studies.deep_sea.preset import AGENTS, EPSILON, P
 from tf_ensembles import extras, files
 
@@ -28,6 +28,7 @@ def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
         lines.append(",".join([*(f"{row[name]}" for name in COLUMNS[:-1]), time]))
     with files.atomic_path(folder / "deep_sea.csv") as temporary:
         temporary.write_text("\n".join(lines) + "\n")
+    seals.add(folder / "deep_sea.csv")
     draw(rows, folder / "deep_sea")
     print(markdown(rows))
 

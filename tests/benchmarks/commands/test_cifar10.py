@@ -111,7 +111,11 @@ def test_a_corrupt_member_is_reported_and_retrained_alone(store, arrays, capsys)
     assert call("evaluate", "--store", store) == 2
     assert "member 1" in capsys.readouterr().err
     assert call("evaluate", "--store", store, "--finished-only") == 0
-    assert "small: 2 members" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "small: 2 members" in shown.out
+    assert shown.err.startswith("member 1 is left out: corrupt (")
+    assert "predictions.npz has 100 bytes instead of" in shown.err
+    assert shown.err.count("\n") == 1
     options = ("--agent", "ensemble-bp", "--members", 3, "--name", "small", "--prior-scale", 2)
     assert call("train", "--store", store, "--arrays", arrays, *SMALL, *options) == 1
     assert "--retrain 1" in capsys.readouterr().out

@@ -197,9 +197,12 @@ def test_nothing_at_all_is_a_failure(fake, tmp_path, capsys):
     assert "Nothing was measured" in capsys.readouterr().err
 
 
-def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(reproduce.stages, "follow", lambda command, log, hear: 130)
-    assert cli.main(["reproduce", "--only", "linear,F1", "--results", str(tmp_path)]) == 130
+@pytest.mark.parametrize("code", [130, 143])
+def test_an_interrupted_part_stops_the_command(monkeypatch, tmp_path, capsys, code):
+    follow = reproduce.stages.follow
+    command = [sys.executable, "-c", f"raise SystemExit({code})"]
+    monkeypatch.setattr(reproduce.stages, "follow", lambda _, log, hear: follow(command, log, hear))
+    assert cli.main(["reproduce", "--only", "linear,F1", "--results", str(tmp_path)]) == code
     assert "stopped" in capsys.readouterr().err
 
 

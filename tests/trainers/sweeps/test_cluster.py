@@ -163,6 +163,33 @@ def test_a_node_joins_a_sweep_and_leaves_it_without_a_word(cluster, tmp_path):
     assert "completed=60, failed=0, left=0" in said
 
 
+def test_a_sweep_waits_for_nodes_with_a_line_and_goes_on(tmp_path, tmp_path_factory):
+    """Half a minute. A head without CPUs of its own; a node joins once the sweep says that it waits."""
+    port, short = _free_port(), tmp_path_factory.mktemp("ray")  # Paths of sockets have a limit.
+    address, environment = f"127.0.0.1:{port}", {**os.environ, "PYTHONPATH": str(ROOT)}
+    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short}", "--num-cpus=0")
+    nodes = [_start_node(tmp_path / "head", *head)]
+    try:
+        deadline = time.monotonic() + 120.0
+        while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        time.sleep(2.0)
+        with (tmp_path / "errors").open("w") as errors:
+            command = [sys.executable, "-P", "-c", SWEEP, str(tmp_path / "rows"), address, "2"]
+            process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors)
+        while "waits for nodes" not in (tmp_path / "errors").read_text() and time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "errors").read_text()
+            time.sleep(0.2)
+        nodes.append(_start_node(tmp_path / "other", f"--address={address}"))
+        assert b"completed=30, failed=0, left=0" in process.communicate(timeout=120)[0]
+        assert (tmp_path / "errors").read_text().count(f"The sweep waits for nodes: the Ray cluster at {address}") == 1
+    finally:
+        for node in nodes:
+            node.terminate()
+        for node in nodes:
+            node.wait(timeout=60)
+
+
 SHIPPED = """
 import os, sys
 from trainers.sweeps import ray_engine, sweep

@@ -6,6 +6,7 @@ import lzma
 
 import pytest
 
+from tf_ensembles import files
 from trainers.sweeps import merging, store, sweep
 
 FUNCTION = "tests.sweep_functions:square"
@@ -86,3 +87,48 @@ def test_a_folder_in_use_is_packed_and_not_merged_into(tmp_path):
         assert merging.pack(folder, tmp_path / "one.jsonl.xz") == 3
         with pytest.raises(store.FolderInUseError):
             merging.merge(folder, [other])
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    """Rows of five runs."""
+    return store.read_results(computed(tmp_path_factory.mktemp("five"), range(5)))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["file", "folder"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hash": None},
+        {"id": None},
+        {"hash": ["0" * 32]},
+        {"id": 7},
+        {"hash": "0" * 32},
+        {"config": None},
+        {"config": [1.0]},
+        {"config": {"x": 1.0, "seed": 2}},
+        {"kind": None},
+        {"kind": ["square"]},
+    ],
+    ids=str,
+)
+def test_sealed_lines_that_are_no_rows_are_refused_before_any_row_is_taken(tmp_path, five, change, packed, caplog):
+    """Their checksums match, because another program wrote them."""
+    target, good, other = (tmp_path / name for name in ("target", "good", "other"))
+    changed = {name: value for name, value in {**five[3], **change}.items() if value is not None}
+    contents = {target: five[:1], good: five[:2], other: [five[2], changed, five[4]]}
+    for folder, rows in contents.items():
+        folder.mkdir()
+        (folder / store.RESULTS).write_bytes(b"".join(files.seal(row) + b"\n" for row in rows))
+    source = other
+    if packed:
+        source = tmp_path / "other.jsonl.xz"
+        source.write_bytes(lzma.compress((other / store.RESULTS).read_bytes()))
+    no_row = {"hash", "id"} & set(change) and change.get("hash") != "0" * 32
+    if no_row and not packed:  # A damaged line of a folder is left out, which is told; the others are rows.
+        assert [one.added for one in merging.merge(target, [good, source])] == [1, 2]
+        assert "1 damaged line left out (line 2)" in caplog.text
+        return
+    with pytest.raises(ValueError, match=r"Received: (row 2|.*damaged after 1 rows)"):
+        merging.merge(target, [good, source])
+    assert squares(target) == [(0, 0.0)]

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 
+from tests import ray_kills
 from tests.member_process import make_config, make_data, read_members
 from tests.needs import imported, needs
 from tests.trainers.sweeps import test_context, test_faults, test_sweep
@@ -76,18 +77,71 @@ def test_places_of_addresses():
     assert {address: ray_engine._host_and_port(address) for address in expected} == expected
 
 
-def test_a_head_that_goes_is_noticed(monkeypatch):
-    """What Ray does by itself: it waits a minute and ends the process without a word."""
+def test_what_goes_is_noticed_and_what_comes_back_is_not_lost(monkeypatch):
     monkeypatch.setattr(ray_engine, "_PULSE_SECONDS", 0.0)
-    monkeypatch.setattr(ray_engine, "_LOST_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as head, socket.create_server(("127.0.0.1", 0)) as node:
+        places = {"head": head.getsockname(), "node on this machine": node.getsockname()}
+        pulse = ray_engine._Pulse(places, "cluster at HERE", 0.2)
+        pulse.check()
+        node.close()
+        pulse.check()
+        assert not pulse.is_there()
+        time.sleep(0.3)
+        with socket.create_server(places["node on this machine"]):
+            pulse.check()
+            assert pulse.is_there()
+        pulse.check()  # From here on it is gone again.
+        time.sleep(0.3)
+        with pytest.raises(
+            engines.EngineLostError, match=r"the Ray cluster at HERE to stay\. Received: its node on this"
+        ):
+            pulse.check()
+
+
+def test_a_call_that_never_returns_is_left_once_the_head_has_gone(one_ray, monkeypatch):
+    """Whichever it is: Ray waits a minute for a head, and for a node forever."""
+    monkeypatch.setattr(ray_engine, "_PULSE_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        pulse = ray_engine._Pulse(f"127.0.0.1:{server.getsockname()[1]}")
-        pulse.check()
-    pulse.check()
-    time.sleep(0.3)
-    with pytest.raises(engines.EngineLostError, match="its head has not answered"):
-        pulse.check()
-    assert pulse.lost
+        place = server.getsockname()
+    monkeypatch.setattr(one_ray, "_pulse", ray_engine._Pulse({"head": place}, "that the test has started", 0.2))
+    ended = threading.Event()
+    monkeypatch.setattr(one_ray, "_fixed", None)
+    monkeypatch.setattr(ray_engine, "_COUNT_SECONDS", 0.0)
+    for name in ("wait", "get", "kill", "cluster_resources"):
+        monkeypatch.setattr(one_ray._ray, name, lambda *args, **options: ended.wait(60))
+    monkeypatch.setattr(one_ray, "_pending", {"a reference": 0})
+    monkeypatch.setattr(one_ray, "_since", dict.fromkeys((0, 5), time.monotonic()))
+    monkeypatch.setattr(one_ray, "_actors", {5: "an actor"})
+    started = time.monotonic()
+    for call in (lambda: one_ray.num_slots, lambda: one_ray.wait(0.1), lambda: one_ray._end(5)):
+        with pytest.raises(engines.EngineLostError, match="its head has not answered"):
+            call()
+    assert time.monotonic() - started < 5.0
+    ended.set()
+
+
+def test_a_cluster_without_cpus_is_waited_for_with_one_line(one_ray, monkeypatch, caplog):
+    monkeypatch.setattr(one_ray, "_where", "cluster at HERE")
+    monkeypatch.setattr(ray_engine, "_COUNT_SECONDS", 0.0)
+    for cpus, lines in ((2.0, 0), (0.0, 1), (0.0, 1), (1.0, 1), (0.0, 2)):
+        monkeypatch.setattr(one_ray._ray, "cluster_resources", lambda cpus=cpus: {"CPU": cpus} if cpus else {})
+        assert one_ray.num_slots == 2  # As many as were asked for, whatever there is.
+        assert caplog.text.count("waits for nodes: the Ray cluster at HERE has 0 CPUs now") == lines
+    monkeypatch.setattr(one_ray, "_is_waiting", False)
+
+
+@pytest.mark.slow  # a minute: three sweeps with a Ray each
+@pytest.mark.parametrize("kind", ["gcs_server", "raylet", "runtime env agent"])
+def test_a_killed_process_of_ray_ends_the_sweep_with_a_line(tmp_path, kind):
+    """`python -m tests.ray_kills` kills ten of each kind, and also of a cluster."""
+    ending = ray_kills.kill_once(tmp_path / "sweep", kind, 3)
+    assert ending.is_good, ending
+
+
+@pytest.mark.slow
+def test_a_head_that_dies_after_the_last_row_leaves_the_exit_code_alone(tmp_path):
+    ending = ray_kills.kill_once(tmp_path / "sweep", "gcs_server", ray_kills.COUNT)
+    assert (ending.code, ending.rows, ending.errors) == (0, ray_kills.COUNT, ())
 
 
 def test_a_lost_engine_tells_what_is_stored(tmp_path):
