@@ -107,11 +107,13 @@ def _cluster(folder):
     """A cluster of one node with two CPUs: its process, and its address."""
     port = test_cluster._free_port()
     head = ["--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", "--node-ip-address=127.0.0.1"]
-    command = [test_cluster.BIN / "ray", "start", "--block", *head]
-    with _running(command, folder.with_suffix(".node"), cwd=folder.parent, env=ENVIRONMENT) as node:
-        _wait_for(lambda: _find(node.pid, "runtime env agent") is not None, node)
-        time.sleep(1.0)
-        yield node, f"127.0.0.1:{port}"
+    # Not Ray's own folder, where a cluster that was killed would still be found; and short, for paths of sockets.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:
+        command = [test_cluster.BIN / "ray", "start", "--block", *head, f"--temp-dir={short}"]
+        with _running(command, folder.with_suffix(".node"), cwd=folder.parent, env=ENVIRONMENT) as node:
+            _wait_for(lambda: _find(node.pid, "runtime env agent") is not None, node)
+            time.sleep(1.0)
+            yield node, f"127.0.0.1:{port}"
 
 
 def _wait_for(condition, process, seconds=60.0):
