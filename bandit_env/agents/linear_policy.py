@@ -30,7 +30,7 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         options: policy_lib.Options,
     ) -> None:
         self.models, self.design, self._loss = models, design, loss
-        super().__init__(time_step_spec, action_spec, design.width, options, "linear_thompson_policy")
+        super().__init__(time_step_spec, action_spec, options, "linear_thompson_policy")
         self._compiled = tf.function(self._draw_fast, jit_compile=True, autograph=False)
 
     def set_replica(self, replica: int) -> None:
@@ -53,8 +53,9 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
     def _features(self, observation: Any) -> Tensor:
         return self.design.raw(observation)
 
-    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
-        return self.design.chosen(features, action)
+    def taken_features(self, observation: Any, action: Tensor, chosen_arm_features: Any) -> Tensor:
+        """Returns the raw features of decisions that come back with their rewards, `[batch, width]`."""
+        return self.design.taken(observation, action, chosen_arm_features)
 
     def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         sizes = self.models.sizes

@@ -10,7 +10,7 @@ from tf_agents.agents import tf_agent
 
 from bandit_env import steps, thompson
 from bandit_env.agents import experience as experience_lib
-from bandit_env.agents import observations
+from bandit_env.agents import members, observations
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.linear import ThompsonAgent
 from tf_ensembles.ensemble.data import with_ids
@@ -23,13 +23,11 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
 
     def __init__(self, time_step_spec: Any, action_spec: Any, ensemble: Ensemble, options: policy_lib.Options) -> None:
         self._ensemble = ensemble
-        spec = (
-            time_step_spec.observation if options.splitter is None else options.splitter(time_step_spec.observation)[0]
-        )
-        num_actions = observations.check_action_spec(action_spec)
-        observations.check_spec(spec, num_actions)
-        width = observations.num_features(spec, num_actions)
-        super().__init__(time_step_spec, action_spec, width, options, "neural_thompson_policy")
+        super().__init__(time_step_spec, action_spec, options, "neural_thompson_policy")
+        self.num_features = self.num_global + (self.num_arm or self.num_actions)
+        own = f"{self.num_arm} of the arm" if self.num_arm else f"{self.num_actions} one-hot of the action"
+        words = f"{self.num_features} features ({self.num_global} global + {own})"
+        members.check_inputs(ensemble, [self.num_features], words)
         outputs = self.predict(tf.zeros([1, self.num_actions, self.num_features]))  # builds it
         # TF-Agents asks `tf.Module` for variables, which does not look into Keras 3 models.
         self._ensemble_variables = [variable.value for variable in ensemble.variables]
@@ -49,8 +47,9 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
     def _features(self, observation: Any) -> Tensor:
         return observations.arm_features(observation, self.num_actions)
 
-    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
-        return tf.gather(features, action, batch_dims=1)
+    def taken_features(self, observation: Any, action: Tensor, chosen_arm_features: Any) -> Tensor:
+        """Returns the members' inputs for decisions that come back with their rewards, `[batch, features]`."""
+        return observations.taken_features(observation, action, chosen_arm_features, self.num_actions)
 
     def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         predicted = tf.transpose(self.predict(features), [0, 2, 1])
@@ -91,6 +90,7 @@ class NeuralThompsonAgent(ThompsonAgent):
         ucb_width: of "ucb", in standard deviations over members.
         emit_propensity: whether `policy_info` carries the share of members that would take the action.
         observation_and_action_constraint_splitter: from an observation to features and a mask, as in TF-Agents.
+        train_step_counter: a variable that counts calls of `train`, as in TF-Agents; None for a new one.
     """
 
     compiles_training = True  # Outside of other functions, `train` runs Keras's own compiled step.
@@ -106,14 +106,14 @@ class NeuralThompsonAgent(ThompsonAgent):
         ucb_width: float = 2.0,
         emit_propensity: bool = False,
         observation_and_action_constraint_splitter: Any = None,
+        train_step_counter: Any = None,
     ) -> None:
-        if not isinstance(ensemble, Ensemble) or not ensemble.compiled:
-            raise ValueError(f"Expected a tfe.Ensemble that has been compiled. Received: {ensemble!r}")
+        members.check_compiled(ensemble)
         self.ensemble, self._binary = ensemble, is_binary(ensemble)
         options = policy_lib.Options(
             seed, 0, choice, ucb_width, emit_propensity, observation_and_action_constraint_splitter
         )
-        super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, options))
+        super().__init__(NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, options), train_step_counter)
         ensemble._make_update()  # The optimizer's variables exist before a checkpoint is restored.
         if ensemble._auto_jit:  # XLA would compile anew for each size of batch.
             ensemble.jit_compile = False
@@ -141,8 +141,7 @@ class NeuralThompsonAgent(ThompsonAgent):
 
     def _batch(self, experience: Any, weights: Any) -> tuple[Any, Tensor, Any]:
         """Returns inputs with ids, targets and weights, of experience that has been checked."""
-        rows = experience_lib.from_training(experience, weights)
-        rows = experience_lib.checked(rows, self.policy.num_features, self.policy.num_actions, 1)
+        rows = experience_lib.checked(experience_lib.from_training(experience, self.policy, weights), self.policy)
         if self._binary:
             wrong = tf.reduce_any((rows.reward < 0.0) | (rows.reward > 1.0))
             if tf.executing_eagerly() and bool(wrong):
