@@ -8,8 +8,8 @@ import tensorflow as tf
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
 
-from bandit_env import steps
 from bandit_env import choice as choice_lib
+from bandit_env import steps
 from bandit_env.agents.policy import ID_SPEC, Drawn
 from bandit_env.dqn import loop
 from tf_ensembles import draws

@@ -127,7 +127,7 @@ def test_features_of_another_width_are_named():
 def test_members_of_the_wrong_width_are_counted(width):
     ensemble = tfe.Ensemble(lambda: build(width), 2)
     ensemble.compile("sgd", "mse")
-    words = r"5 features \(2 global \+ 3 one-hot of the action\)\. Received: members with inputs \[%d\]" % width
+    words = rf"5 features \(2 global \+ 3 one-hot of the action\)\. Received: members with inputs \[{width}\]"
     with pytest.raises(ValueError, match=words):
         bandit_env.NeuralThompsonAgent(*specs(), ensemble)
     if width != 4:
