@@ -21,6 +21,8 @@ from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 REPLICA_BITS = 20  # rows of a batch below 2^20, replicas above
 MAX_REPLICAS = 2 ** (steps.ROW_BITS - REPLICA_BITS)
+# What was taken is possible, though points that stand for infinitely many members may miss what is rarer than one.
+LEAST_PROPENSITY = 0.5 / choice_lib.POINTS
 # Bounded, because a wrapper that draws actions itself draws what it records from the spec.
 ID_SPEC = tensor_spec.BoundedTensorSpec([], tf.int64, 0, 2**62, "id")
 
@@ -137,6 +139,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         """Returns the probability that a member's best action is each, `[batch, actions]` float64."""
         return choice_lib.best_shares(choice_lib.allowed(self._samples(features), mask))
 
+    def _propensities(self, features: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+        """Returns the probabilities `[batch]` float64 of actions that were taken by Thompson sampling."""
+        return tf.gather(self._probabilities(features, mask), action, batch_dims=1)
+
     # For users.
 
     def arm_values(self, observation: Any) -> ArmValues:
@@ -195,10 +201,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         if choice in (Choice.GREEDY, Choice.UCB):
             return action, tf.ones(tf.shape(action), tf.float32)
         if probabilities is None:
-            probabilities = self._probabilities(features, mask)
-        taken = tf.gather(probabilities, action, batch_dims=1)
-        # Points that stand for infinitely many members may miss what is rarer than one of them.
-        return action, tf.cast(tf.maximum(taken, 0.5 / choice_lib.POINTS), tf.float32)
+            taken = self._propensities(features, mask, action)
+        else:
+            taken = tf.gather(probabilities, action, batch_dims=1)
+        return action, tf.cast(tf.clip_by_value(taken, LEAST_PROPENSITY, 1.0), tf.float32)
 
     def _chosen(self, observation: Any, action: Tensor) -> Any:
         """Returns the arm features of the actions taken, `[batch, features]`, where arms have features."""
