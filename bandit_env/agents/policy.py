@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import logging
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -73,7 +74,11 @@ class Options:
             raise ValueError(f"Expected a finite ucb_width >= 0. Received: {self.ucb_width}")
 
 
-class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
+class NoSavedDistribution:
+    """A policy whose `distribution` is not saved by PolicySaver: it would need TensorFlow Probability to be loaded."""
+
+
+class ThompsonPolicy(tf_policy.TFPolicy, NoSavedDistribution, abc.ABC):
     """The part that all ensembles share: counts steps, names decisions, chooses an action and knows its probability.
 
     Draws are a pure function of (seed, replica, step, row), and the step is a variable that checkpoints and SavedModels
@@ -270,22 +275,26 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         info = step.info._replace(chosen_arm_features=self._chosen(observation, greedy))
         if self.options.emit_propensity:
             info = info._replace(propensity=tf.ones_like(info.propensity))
-        return step._replace(action=Drawn(step.action, greedy), info=info)
+        return step._replace(action=drawn(step.action, greedy), info=info)
 
 
 class Drawn(tfp.distributions.Deterministic):
     """A drawn action as a distribution, whose mode is the action that is best by the mean: for `GreedyPolicy`.
 
-    PolicySaver leaves it out of what it saves, because it has no type spec. Saved as part of a policy, it would need
-    TensorFlow Probability wherever the policy is loaded.
+    PolicySaver leaves it out of what it saves, because it has no type spec.
     """
 
-    def __init__(self, action: Tensor, greedy: Tensor) -> None:
-        super().__init__(action)
-        self._greedy = greedy
+    greedy: Tensor  # [batch]; no argument of `__init__`, because TFP warns of subclasses that have one of their own
 
     def _mode(self) -> Tensor:
-        return self._greedy
+        return self.greedy
+
+
+def drawn(action: Tensor, greedy: Tensor) -> Drawn:
+    """Returns a drawn action as a distribution with the given mode, both `[batch]`."""
+    made = Drawn(action)
+    made.greedy = greedy
+    return made
 
 
 def _no_type_spec(self: Drawn) -> Any:
@@ -293,6 +302,17 @@ def _no_type_spec(self: Drawn) -> Any:
 
 
 Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
+
+
+class _SavedOnPurpose(logging.Filter):
+    """Leaves out that PolicySaver does not save `distribution`, where a policy of ours is saved: it is documented."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ours = isinstance(record.args, tuple) and any(isinstance(part, NoSavedDistribution) for part in record.args)
+        return not (ours and "Could not serialize policy.distribution()" in str(record.msg))
+
+
+logging.getLogger("absl").addFilter(_SavedOnPurpose())
 
 
 def add_replicas(saver: Any, policy: ThompsonPolicy) -> None:

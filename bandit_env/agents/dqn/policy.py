@@ -10,7 +10,7 @@ from tf_agents.trajectories import policy_step
 
 from bandit_env import choice as choice_lib
 from bandit_env import steps
-from bandit_env.agents.policy import ID_SPEC, Drawn
+from bandit_env.agents.policy import ID_SPEC, NoSavedDistribution, drawn
 from bandit_env.dqn import loop
 from tf_ensembles import draws
 from tf_ensembles.ensemble.model import Ensemble
@@ -30,7 +30,7 @@ class DqnState(NamedTuple):
     episode: Tensor  # [batch] int64: which decides on the member that acts
 
 
-class EnsembleDqnPolicy(tf_policy.TFPolicy):
+class EnsembleDqnPolicy(tf_policy.TFPolicy, NoSavedDistribution):
     """Takes the action of the largest value by one member, drawn anew for each episode and row, or by their mean.
 
     The member is a pure function of (seed, row, episode), and ids of (row, transition), both from the policy's state.
@@ -126,7 +126,7 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy):
         step = self._action(time_step, policy_state)
         observation, mask = self.split(time_step.observation)
         greedy = _best(tf.reduce_mean(self.values(observation), axis=1), mask)
-        return step._replace(action=Drawn(step.action, tf.cast(greedy, self.action_spec.dtype)))
+        return step._replace(action=drawn(step.action, tf.cast(greedy, self.action_spec.dtype)))
 
 
 def _best(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -4,6 +4,8 @@ The tests named `test_as_in_tf_agents_...` ask what TF-Agents' `linear_bandit_ag
 `greedy_reward_prediction_agent_test` ask, with answers computed here in NumPy.
 """
 
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ import tensorflow as tf
 import bandit_env
 import tf_ensembles as tfe
 from tests.bandit_env.agents.test_inputs import build, specs
-from tests.lazy import Lazy
+from tests.lazy import Lazy, policy_saver
 from tests.lazy import experience as experience_lib
 
+absl_logging = Lazy("absl.logging")
 epsilon_greedy_policy = Lazy("tf_agents.policies.epsilon_greedy_policy")
 greedy_policy = Lazy("tf_agents.policies.greedy_policy")
 static_mixture_agent = Lazy("tf_agents.bandits.agents.static_mixture_agent")
@@ -143,6 +146,23 @@ def test_a_train_step_counter_is_counted(kind):
     agent.train(experience(observation, *decide(agent.policy, observation, 4)))
     assert int(counter) == 6
     assert agent.train_step_counter is counter
+
+
+@pytest.mark.parametrize("kind", ["linear", "neural"])
+def test_saving_a_policy_warns_of_nothing_and_others_are_warned_of(kind, tmp_path, caplog):
+    agent = make(kind, True)
+    logging.getLogger("absl").addHandler(caplog.handler)  # It does not pass records on.
+    try:
+        policy_saver.PolicySaver(agent.policy, batch_size=None).save(str(tmp_path / "policy"))
+        found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert [text for text in found if "Sanitizing to" not in text] == []  # TensorFlow's, of any policy, once
+        absl_logging.warning('WARNING: Could not serialize policy.distribution() for policy "%s".', "another")
+        assert 'for policy "another"' in caplog.text
+    finally:
+        logging.getLogger("absl").removeHandler(caplog.handler)
+    loaded = tf.saved_model.load(str(tmp_path / "policy"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a composite tensor"):
+        loaded.distribution(time_steps.restart(observe(3, True), 3))
 
 
 def test_as_in_tf_agents_a_linear_agent_is_updated_with_per_arm_features():
