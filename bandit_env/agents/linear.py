@@ -91,8 +91,8 @@ class EnsembleThompsonAgent(ThompsonAgent):
         window: of each problem, how many of the latest rewards count, in the order of their arrival; None for all.
         emit_propensity: whether `policy_info` carries the probability of the action taken, for off-policy evaluation.
             Exact for M members; of infinitely many within 0.1% of itself for disjoint models of up to 64 actions,
-            within 1% for up to four actions with features of their own, and within 0.01 for more, where arms have up to eight
-            features; else by 1,024 evenly spread points.
+            within 1% for up to four actions with features of their own, and within 0.01 for more, where arms have up to
+            eight features; else by 1,024 evenly spread points.
         observation_and_action_constraint_splitter: from an observation to features and a mask `[actions]` of what is
             allowed, as in TF-Agents.
         train_step_counter: a variable that counts calls of `train`, as in TF-Agents; None for a new one.

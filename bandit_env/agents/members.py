@@ -1,4 +1,4 @@
-"""Members of a `tfe.Ensemble` as models of an agent: what they have to take and give."""
+"""Members of a `tfe.Ensemble` as models of an agent: what they have to take and give, and one of them for each row."""
 
 from __future__ import annotations
 
@@ -42,3 +42,71 @@ def values_loss(ensemble: Ensemble) -> Callable[[Tensor, Tensor], Tensor]:
     if losses.kind_of(loss, None) is not Kind.VALUES or not losses.is_per_example(loss):
         raise ValueError(f'Expected one of Keras\'s losses for values, such as "mse" or "huber". Received: {loss.name}')
     return lambda target, value: loss.call(target[..., tf.newaxis], value[..., tf.newaxis])
+
+
+class OneMember:
+    """What one member of an ensemble says for each row of a batch, its prior included, at about one member's price.
+
+    Rows are sorted by member and cut into groups of the same size, some of them not full. The weights of a group's
+    member are taken out of the stacked ones, and an ensemble of one member runs all groups at once. Members that run
+    apart or in a loop are all asked instead, and so is an only one.
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble, self._shell = ensemble, None
+        if ensemble.num_members > 1 and ensemble.execution == "vectorized":
+            self._shell = ensemble.select([0])
+
+    def __call__(self, x: Tensor, member: Tensor) -> Tensor:
+        """Returns `[batch, examples, ...]` from inputs `[batch, examples, ...]` and members `[batch]` int32."""
+        if self._shell is None:
+            return self._by_all(x, member)
+        size, examples = tf.shape(member)[0], tf.shape(x)[1]
+        length = tf.maximum(1, -(-size // self._ensemble.num_members))
+        order = tf.argsort(member, stable=True)
+        member = tf.gather(member, order)
+        number = tf.range(size) - tf.searchsorted(member, member)  # among the rows of the same member
+        key, group = tf.unique(member * size + number // length)
+        place = tf.stack([group, number % length], axis=1)
+        groups, shape = tf.shape(key)[0], tf.shape(x)[2:]
+        padded = tf.scatter_nd(place, tf.gather(x, order), tf.concat([[groups, length, examples], shape], axis=0))
+        merged = tf.reshape(padded, tf.concat([[groups, length * examples], shape], axis=0))
+        said = self._run(tf.ensure_shape(merged, [None, None, *x.shape[2:]]), key // size)
+        split = tf.reshape(said, tf.concat([[groups, length, examples], tf.shape(said)[2:]], axis=0))
+        said = tf.gather(tf.gather_nd(split, place), tf.argsort(order))
+        return tf.ensure_shape(said, [None, x.shape[1], *split.shape[3:]])
+
+    def _run(self, x: Tensor, member: Tensor) -> Tensor:
+        """Returns what member g says of `x[g]`, `[groups, examples, ...]`."""
+        shell: Any = self._shell
+        stacked, shared = {}, {}
+        for layer in ("members", "priors"):
+            whole, one = (getattr(getattr(model, layer), "variables", []) for model in (self._ensemble, shell))
+            for all_members, own in zip(whole, one, strict=True):
+                if tuple(own.shape) == (1, *all_members.shape[1:]):
+                    stacked[id(own)] = tf.gather(all_members.value, member)[:, tf.newaxis]
+                else:  # drawn for all members at once
+                    shared[id(own)] = all_members.value
+        trunk = {id(variable) for variable in getattr(self._ensemble.trunk, "variables", [])}
+
+        def value(variable: Any, taken: dict[int, Tensor]) -> Tensor:
+            key = id(variable)
+            if key in stacked or key in shared:
+                return taken[key] if key in stacked else shared[key]
+            return variable.value if key in trunk else tf.zeros(variable.shape, variable.dtype)  # of metrics
+
+        def run_one(given: Any) -> Tensor:
+            rows, taken = given[0], dict(zip(stacked, given[1], strict=True))
+            parts = (shell.trainable_variables, shell.non_trainable_variables)
+            values = [[value(variable, taken) for variable in part] for part in parts]
+            return shell.stateless_call(*values, rows, training=False)[0][:, 0]
+
+        return tf.vectorized_map(run_one, (x, list(stacked.values())))
+
+    def _by_all(self, x: Tensor, member: Tensor) -> Tensor:
+        shape = tf.concat([[-1], tf.shape(x)[2:]], axis=0)
+        said = self._ensemble(tf.ensure_shape(tf.reshape(x, shape), [None, *x.shape[2:]]), training=False)
+        each = tf.reshape(said, tf.concat([tf.shape(x)[:2], tf.shape(said)[1:]], axis=0))
+        each = tf.ensure_shape(each, [None, x.shape[1], *said.shape[1:]])
+        own = tf.repeat(member[:, tf.newaxis], tf.shape(x)[1], axis=1)
+        return tf.gather(each, own, batch_dims=2)

@@ -29,6 +29,7 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
         words = f"{self.num_features} features ({self.num_global} global + {own})"
         members.check_inputs(ensemble, [self.num_features], words)
         outputs = self.predict(tf.zeros([1, self.num_actions, self.num_features]))  # builds it
+        self._one_member = members.OneMember(ensemble)
         # TF-Agents asks `tf.Module` for variables, which does not look into Keras 3 models.
         self._ensemble_variables = [variable.value for variable in ensemble.variables]
         if outputs.shape[-1] != ensemble.num_members:
@@ -52,10 +53,11 @@ class NeuralThompsonPolicy(policy_lib.ThompsonPolicy):
         return observations.taken_features(observation, action, chosen_arm_features, self.num_actions)
 
     def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
-        predicted = tf.transpose(self.predict(features), [0, 2, 1])
         member = thompson.pick_members(steps.uniform(key, step, rows, 1)[0], self._ensemble.num_members)
         # A logit and its probability have the same order, so binary rewards need nothing more.
-        return tf.gather(predicted, member, batch_dims=1)
+        if self.options.emit_propensity:  # All members are asked anyway.
+            return tf.gather(tf.transpose(self.predict(features), [0, 2, 1]), member, batch_dims=1)
+        return self._one_member(features, member)[..., 0]
 
     def _samples(self, features: Tensor) -> Tensor:
         predicted = tf.cast(tf.transpose(self.predict(features), [0, 2, 1]), DTYPE)

@@ -10,6 +10,7 @@ from tf_agents.trajectories import policy_step
 
 from bandit_env import choice as choice_lib
 from bandit_env import steps
+from bandit_env.agents import members
 from bandit_env.agents.policy import ID_SPEC, NoSavedDistribution, drawn
 from bandit_env.dqn import loop
 from tf_ensembles import draws
@@ -58,6 +59,7 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy, NoSavedDistribution):
         splitter: Any = None,
     ) -> None:
         self._ensemble, self._epsilon, self._by_member = ensemble, epsilon, by_member
+        self._one_member = members.OneMember(ensemble) if by_member else None
         self._member_key = draws.key(seed, draws.Purpose.DQN_MEMBER)
         self._explore_key = draws.key(seed, draws.Purpose.DQN_EXPLORE)
         self.num_actions = int(action_spec.maximum) + 1
@@ -104,13 +106,12 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy, NoSavedDistribution):
             policy_state = self._fresh_state(tf.shape(time_step.step_type)[0])
         state = DqnState(policy_state.count, policy_state.episode + tf.cast(time_step.is_first(), tf.int64))
         observation, mask = self.split(time_step.observation)
-        values = self.values(observation)
-        rows = tf.range(tf.shape(values, tf.int64)[0])
+        rows = tf.range(tf.shape(observation, tf.int64)[0])
         if self._by_member:
             member = loop.pick_member(self._member_key, state.episode, rows, self._ensemble.num_members)
-            own = tf.gather(values, member, batch_dims=1)
+            own = self._one_member(observation[:, tf.newaxis], member)[:, 0]
         else:
-            own = tf.reduce_mean(values, axis=1)
+            own = tf.reduce_mean(self.values(observation), axis=1)
         ids = steps.make_ids(state.count, rows)
         action = _best(own, mask)
         if self._epsilon:
