@@ -23,7 +23,7 @@ MAX_RANK = 8  # dimensions in which correlated values may differ
 _OWN = (-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0)  # knots of a value's own density, in standard deviations
 _OTHERS = (-6.0, -2.5, 0.0, 2.5, 6.0)  # knots of the steps that the others' distribution functions make
 _NODES = 4  # of the quadrature between two knots
-_GRID = (32, 12)  # nodes along each axis of one and two dimensions
+_GRIDS = ((32,), (12, 12))  # nodes along each axis of one and of two dimensions
 _POINTS = 256  # beyond two dimensions
 _FAR = 1e6  # standard deviations: surely above
 _FLAT = 1e-5  # Rows of which a smaller part is left have no direction of their own.
@@ -103,13 +103,13 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
         share = tf.maximum(_cdf(known / diagonal[:, tf.newaxis]), _LEAST)
         total *= share
         z.append(-tf.math.ndtri(points[:, place] * share))
-    reached = gap[:, tf.newaxis]  # [B, S, N - 1]
-    if z:
-        reached += tf.matmul(tf.stack(z, axis=-1), triangle[..., :-1], transpose_b=True)
-    slope = triangle[:, tf.newaxis, :, -1]
-    limit = -reached / tf.where(tf.abs(slope) > _FLAT, slope, _FLAT**2)
-    low = tf.reduce_max(tf.where(slope >= -_FLAT, limit, -_FAR), axis=-1)
-    high = tf.reduce_min(tf.where(slope < -_FLAT, limit, _FAR), axis=-1)
+    # What a competitor leaves of the last coordinate is beyond, or up to, a linear function of the others.
+    slope, coordinates = triangle[..., -1:], tf.stack([tf.ones_like(total), *z], axis=1)  # [B, rank, S]
+    limit = -tf.concat([gap[..., tf.newaxis], triangle[..., :-1]], axis=-1)
+    limit /= tf.where(tf.abs(slope) > _FLAT, slope, _FLAT**2)  # [B, N - 1, rank]
+    nothing = tf.one_hot(0, rank, _FAR)
+    low = tf.reduce_max(tf.matmul(tf.where(slope < -_FLAT, -nothing, limit), coordinates), axis=1)
+    high = tf.reduce_min(tf.matmul(tf.where(slope < -_FLAT, limit, nothing), coordinates), axis=1)
     low, high = tf.where(low > 0.0, -high, low), tf.where(low > 0.0, -low, high)  # where it is more exact
     inside = tf.maximum(_cdf(high) - _cdf(low), 0.0)
     return tf.cast(tf.reduce_sum(total * inside, axis=1), DTYPE)
@@ -134,8 +134,9 @@ def _turned(gap: Tensor, rows: Tensor, rank: int) -> tuple[Tensor, list[tuple[li
       The rows in the new coordinates `[B, N - 1, rank]`; for all but the last, the competitor's gap and its coordinates
       before the diagonal one, and that; and the gaps, with those of these competitors far ahead.
     """
-    count, rest, found, first = rows.shape[1], rows, [], []
-    left = gap
+    count, rest, left = rows.shape[1], rows, gap
+    found: list[Tensor] = []
+    first: list[tuple[list[Tensor], Tensor]] = []
     for place in range(rank):
         norm = tf.norm(rest, axis=-1)
         fits = (norm > _FLAT) & (left < _FAR)
@@ -168,9 +169,9 @@ def _points(dim: int) -> tuple[Array, Array]:
         uniforms = (0.5 / _POINTS + np.arange(_POINTS)[:, None] * steps) % 1.0
         # Folded, so that the integrand goes on smoothly from one end to the other.
         return np.clip(1.0 - np.abs(2.0 * uniforms - 1.0), 1e-6, 1.0 - 1e-6), np.full(_POINTS, 1.0 / _POINTS)
-    places, weights = np.polynomial.legendre.leggauss(_GRID[dim - 1])
-    grid = np.stack(np.meshgrid(*[0.5 + 0.5 * places] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
-    return grid, (0.5 * weights if dim == 1 else 0.25 * np.outer(weights, weights).ravel())
+    places, weights = zip(*map(np.polynomial.legendre.leggauss, _GRIDS[dim - 1]), strict=True)
+    grid = np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, dim)
+    return 0.5 + 0.5 * grid, functools.reduce(np.outer, weights).ravel() / 2.0**dim
 
 
 def _cdf(z: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ the wheel, one update of 32 decisions after each. The driver has one problem, wh
 the rollout has 20 side by side, and one. Times are of the processor, so that other work on the machine counts little,
 and leave out tracing and compilation. Then the cost of a decision for each agent of `benchmarks.studies.bandit.neural`.
 
-`python -m benchmarks.speed.bandit_neural decisions` measures decisions alone, without training: `NeuralThompsonAgent` of
-1 to 100 MLPs (50, 50) with priors, TF-Agents' neural epsilon-greedy with one such network, which has an output for each
-of the 5 arms, and LinTS; and what recording propensities adds to `EnsembleThompsonAgent`. Agents take turns; of each
-turn the fastest of some calls counts, and the median of turns is shown, in milliseconds of the processor.
+`python -m benchmarks.speed.bandit_neural decisions` measures decisions alone, without training: `NeuralThompsonAgent`
+of 1 to 100 MLPs (50, 50) with priors, TF-Agents' neural epsilon-greedy with one such network, which has an output for
+each of the 5 arms, and LinTS; and what recording propensities adds to `EnsembleThompsonAgent`. Agents take turns; of
+each turn the fastest of some calls counts, and the median of turns is shown, in milliseconds of the processor.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy, NoSavedDistribution):
         splitter: Any = None,
     ) -> None:
         self._ensemble, self._epsilon, self._by_member = ensemble, epsilon, by_member
-        self._one_member = members.OneMember(ensemble) if by_member else None
+        self._one_member: Any = members.OneMember(ensemble) if by_member else None
         self._member_key = draws.key(seed, draws.Purpose.DQN_MEMBER)
         self._explore_key = draws.key(seed, draws.Purpose.DQN_EXPLORE)
         self.num_actions = int(action_spec.maximum) + 1
