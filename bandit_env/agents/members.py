@@ -36,8 +36,21 @@ def check_inputs(ensemble: Ensemble, shape: Any, words: str) -> None:
         raise ValueError(f"Expected members whose input is {words}. Received: members with inputs {received}")
 
 
+def bootstrap_weights(ensemble: Ensemble, ids: Tensor) -> Tensor:
+    """Returns the weight of each decision in each member's loss, `[batch, members]`, from the decisions' ids."""
+    names = tf.range(ensemble.num_members, dtype=tf.int64)
+    if ensemble.bootstrap is None:
+        return tf.ones([tf.shape(ids)[0], ensemble.num_members])
+    return ensemble.bootstrap.weights(ensemble.seed, ids, names)
+
+
 def values_loss(ensemble: Ensemble) -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns the loss that the ensemble was compiled with as a function of targets and values, number by number."""
+    """Returns the loss that the ensemble was compiled with as a function of targets and values, number by number.
+
+    For members that are trained on one of their outputs: raises for other losses, and for bootstraps of targets.
+    """
+    if ensemble.bootstrap is not None and ensemble.bootstrap.target_noise(0, [0], [0], 1) is not None:
+        raise ValueError(f"Expected a bootstrap by weights. Received: {ensemble.bootstrap}")
     loss = losses.as_loss(ensemble.loss)
     if losses.kind_of(loss, None) is not Kind.VALUES or not losses.is_per_example(loss):
         raise ValueError(f'Expected one of Keras\'s losses for values, such as "mse" or "huber". Received: {loss.name}')

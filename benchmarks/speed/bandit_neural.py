@@ -6,9 +6,10 @@ the rollout has 20 side by side, and one. Times are of the processor, so that ot
 and leave out tracing and compilation. Then the cost of a decision for each agent of `benchmarks.studies.bandit.neural`.
 
 `python -m benchmarks.speed.bandit_neural decisions` measures decisions alone, without training: `NeuralThompsonAgent`
-of 1 to 100 MLPs (50, 50) with priors, TF-Agents' neural epsilon-greedy with one such network, which has an output for
-each of the 5 arms, and LinTS; and what recording propensities adds to `EnsembleThompsonAgent`. Agents take turns; of
-each turn the fastest of some calls counts, and the median of turns is shown, in milliseconds of the processor.
+of 1 to 100 MLPs (50, 50) with priors, a row for each of the 5 arms, or one for all; TF-Agents' neural epsilon-greedy
+with one such network, one row for all arms, and LinTS; and what recording propensities adds to `EnsembleThompsonAgent`.
+Agents take turns; of each turn the fastest of some calls counts, and the median of turns is shown, in milliseconds of
+the processor.
 """
 
 from __future__ import annotations
@@ -111,16 +112,18 @@ def make_deciders(batch: int) -> dict[str, Callable[[], Any]]:
     specs = {name: (task.env.time_step_spec(), task.env.action_spec()) for name, task in tasks.items()}
     features = observations.num_features(specs[""][0].observation, 5)
 
-    def build() -> keras.Model:
-        layers = [keras.layers.Dense(50, "relu"), keras.layers.Dense(50, "relu"), keras.layers.Dense(1)]
-        return keras.Sequential([keras.Input([features]), *layers])
+    def make_neural(members: int, all_actions: bool = False) -> Any:
+        def build() -> keras.Model:
+            inputs, outputs = (features - 5, 5) if all_actions else (features, 1)
+            layers = [keras.layers.Dense(50, "relu"), keras.layers.Dense(50, "relu"), keras.layers.Dense(outputs)]
+            return keras.Sequential([keras.Input([inputs]), *layers])
 
-    def make_neural(members: int) -> Any:
         ensemble = tfe.Ensemble(build, members, tfe.PriorFunction(build, SCALE))
         ensemble.compile(keras.optimizers.Adam(3e-3), "mse", jit_compile=False)
-        return NeuralThompsonAgent(*specs[""], ensemble)
+        return NeuralThompsonAgent(*specs[""], ensemble, all_actions=all_actions)
 
     agents = {f"M = {members}": (make_neural(members), "") for members in (1, 5, 20, 100)}
+    agents |= {f"M = {members}, all actions": (make_neural(members, True), "") for members in (1, 100)}
     agents["epsilon-greedy"] = baselines.make_epsilon_greedy(*specs[""], (50, 50), 3e-3, 0), ""
     agents["LinTS"] = baselines.make_lin_ts(*specs[""], 0), ""
     for task in tasks:
@@ -147,7 +150,8 @@ def measure_decisions(calls: int, turns: int) -> dict[str, dict[str, float]]:
                 times[name].append(min(_milliseconds(decide) for _ in range(calls)))
         found = {f"{name}, ms": float(np.median(values)) for name, values in times.items()}
         pairs = [(f"M = {members}", "M = 1") for members in (5, 20, 100)]
-        pairs += [("M = 100", "epsilon-greedy"), ("M = 100", "LinTS")]
+        pairs += [("M = 100, all actions", "M = 1, all actions")]
+        pairs += [("M = 100", "epsilon-greedy"), ("M = 100, all actions", "epsilon-greedy"), ("M = 100", "LinTS")]
         pairs += [(f"linear{kind}, propensity", f"linear{kind}") for kind in ("", ", features of arms")]
         for one, other in pairs:
             found[f"{one} / {other}"] = float(np.median(np.array(times[one]) / np.array(times[other])))

@@ -63,8 +63,6 @@ class EnsembleDqnAgent(tf_agent.TFAgent):
             raise ValueError(f"Expected discount in [0, 1]. Received: {discount}")
         if not 0.0 <= epsilon <= 1.0:
             raise ValueError(f"Expected epsilon in [0, 1]. Received: {epsilon}")
-        if ensemble.bootstrap is not None and ensemble.bootstrap.target_noise(0, [0], [0], 1) is not None:
-            raise ValueError(f"Expected a bootstrap by weights. Received: {ensemble.bootstrap}")
         self.num_actions = observations.check_action_spec(action_spec)
         spec, splitter = time_step_spec.observation, observation_and_action_constraint_splitter
         spec = spec if splitter is None else splitter(spec)[0]
@@ -157,10 +155,8 @@ class EnsembleDqnAgent(tf_agent.TFAgent):
         weight = tf.cast(~crosses, tf.float32)
         if weights is not None:
             weight *= tf.reshape(tf.cast(weights, tf.float32), [-1, 1])
-        names = tf.range(self.ensemble.num_members, dtype=tf.int64)
-        if self.ensemble.bootstrap is not None:
-            weight *= self.ensemble.bootstrap.weights(self.ensemble.seed, rows.policy_info.id[:, 0], names)
-        return tf.stop_gradient(goal), weight * tf.ones_like(goal)
+        weight *= members.bootstrap_weights(self.ensemble, rows.policy_info.id[:, 0])
+        return tf.stop_gradient(goal), weight
 
     def _checked(self, experience: Any) -> Any:
         """Returns experience, or raises on what would spoil members."""
