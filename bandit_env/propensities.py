@@ -97,12 +97,12 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
     points, weights = (tf.constant(part, tf.float32) for part in _points(rank - 1))
     total = tf.broadcast_to(weights, [tf.shape(mean)[0], weights.shape[0]])
     z: list[Tensor] = []
-    for place in range(rank - 1):
-        own, diagonal = first[place]
-        known = sum((own[1 + i][:, tf.newaxis] * z[i] for i in range(place)), own[0][:, tf.newaxis])
+    for axis in range(rank - 1):
+        own, diagonal = first[axis]
+        known = sum((own[1 + i][:, tf.newaxis] * z[i] for i in range(axis)), own[0][:, tf.newaxis])
         share = tf.maximum(_cdf(known / diagonal[:, tf.newaxis]), _LEAST)
         total *= share
-        z.append(-tf.math.ndtri(points[:, place] * share))
+        z.append(-tf.math.ndtri(points[:, axis] * share))
     # What a competitor leaves of the last coordinate is beyond, or up to, a linear function of the others.
     slope, coordinates = triangle[..., -1:], tf.stack([tf.ones_like(total), *z], axis=1)  # [B, rank, S]
     limit = -tf.concat([gap[..., tf.newaxis], triangle[..., :-1]], axis=-1)
@@ -121,10 +121,10 @@ def all_correlated(mean: Tensor, factor: Tensor, rank: int, mask: Tensor | None 
     each = (None if part is None else tf.repeat(part, number, axis=0) for part in (mean, factor, mask))
     mean, factor, mask = each
     action = tf.tile(tf.range(number), [tf.shape(mean)[0] // number])
-    found = tf.reshape(correlated(mean, factor, action, rank, mask), [-1, number])
+    shares = tf.reshape(correlated(mean, factor, action, rank, mask), [-1, number])
     if mask is not None:
-        found = tf.where(mask[::number], found, tf.zeros_like(found))
-    return found / tf.reduce_sum(found, axis=1, keepdims=True)
+        shares = tf.where(mask[::number], shares, tf.zeros_like(shares))
+    return shares / tf.reduce_sum(shares, axis=1, keepdims=True)
 
 
 def _turned(gap: Tensor, rows: Tensor, rank: int) -> tuple[Tensor, list[tuple[list[Tensor], Tensor]], Tensor]:
@@ -135,9 +135,9 @@ def _turned(gap: Tensor, rows: Tensor, rank: int) -> tuple[Tensor, list[tuple[li
       before the diagonal one, and that; and the gaps, with those of these competitors far ahead.
     """
     count, rest, left = rows.shape[1], rows, gap
-    found: list[Tensor] = []
+    columns: list[Tensor] = []
     first: list[tuple[list[Tensor], Tensor]] = []
-    for place in range(rank):
+    for number in range(rank):
         norm = tf.norm(rest, axis=-1)
         fits = (norm > _FLAT) & (left < _FAR)
         pick = tf.argmin(tf.where(fits, left, 2.0 * _FAR), axis=1, output_type=tf.int32)
@@ -146,17 +146,17 @@ def _turned(gap: Tensor, rows: Tensor, rank: int) -> tuple[Tensor, list[tuple[li
         unit = tf.gather(rest, pick, batch_dims=1) / tf.where(some, length, 1.0)[:, tf.newaxis]
         unit = tf.where(some[:, tf.newaxis], unit, tf.zeros_like(unit))
         column = tf.linalg.matvec(rows, unit)
-        if place < rank - 1:
+        if number < rank - 1:
             # Without a direction there is nothing to beat.
-            own = [tf.where(some, tf.gather(part, pick, batch_dims=1), 0.0) for part in found]
+            own = [tf.where(some, tf.gather(part, pick, batch_dims=1), 0.0) for part in columns]
             ahead = tf.where(some, tf.gather(gap, pick, batch_dims=1), _FAR)
             diagonal = tf.where(some, length, 1.0)
             first.append(([tf.cast(part, tf.float32) for part in (ahead, *own)], tf.cast(diagonal, tf.float32)))
             used = tf.one_hot(pick, count, on_value=True, off_value=False) & some[:, tf.newaxis]
             left = tf.where(used, tf.constant(_FAR, DTYPE), left)
         rest -= column[..., tf.newaxis] * unit[:, tf.newaxis]
-        found.append(column)
-    return tf.cast(tf.stack(found, axis=-1), tf.float32), first, tf.cast(left, tf.float32)
+        columns.append(column)
+    return tf.cast(tf.stack(columns, axis=-1), tf.float32), first, tf.cast(left, tf.float32)
 
 
 @functools.cache

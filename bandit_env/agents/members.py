@@ -80,22 +80,22 @@ class OneMember:
         member = tf.gather(member, order)
         number = tf.range(size) - tf.searchsorted(member, member)  # among the rows of the same member
         key, group = tf.unique(member * size + number // length)
-        place = tf.stack([group, number % length], axis=1)
+        slot = tf.stack([group, number % length], axis=1)
         groups, shape = tf.shape(key)[0], tf.shape(x)[2:]
-        padded = tf.scatter_nd(place, tf.gather(x, order), tf.concat([[groups, length, examples], shape], axis=0))
+        padded = tf.scatter_nd(slot, tf.gather(x, order), tf.concat([[groups, length, examples], shape], axis=0))
         merged = tf.reshape(padded, tf.concat([[groups, length * examples], shape], axis=0))
-        said = self._run(tf.ensure_shape(merged, [None, None, *x.shape[2:]]), key // size)
-        split = tf.reshape(said, tf.concat([[groups, length, examples], tf.shape(said)[2:]], axis=0))
-        said = tf.gather(tf.gather_nd(split, place), tf.argsort(order))
-        return tf.ensure_shape(said, [None, x.shape[1], *split.shape[3:]])
+        outputs = self._run(tf.ensure_shape(merged, [None, None, *x.shape[2:]]), key // size)
+        split = tf.reshape(outputs, tf.concat([[groups, length, examples], tf.shape(outputs)[2:]], axis=0))
+        outputs = tf.gather(tf.gather_nd(split, slot), tf.argsort(order))
+        return tf.ensure_shape(outputs, [None, x.shape[1], *split.shape[3:]])
 
     def _run(self, x: Tensor, member: Tensor) -> Tensor:
         """Returns what member g says of `x[g]`, `[groups, examples, ...]`."""
         shell: Any = self._shell
         stacked, shared = {}, {}
         for layer in ("members", "priors"):
-            whole, one = (getattr(getattr(model, layer), "variables", []) for model in (self._ensemble, shell))
-            for all_members, own in zip(whole, one, strict=True):
+            whole, single = (getattr(getattr(model, layer), "variables", []) for model in (self._ensemble, shell))
+            for all_members, own in zip(whole, single, strict=True):
                 if tuple(own.shape) == (1, *all_members.shape[1:]):
                     stacked[id(own)] = tf.gather(all_members.value, member)[:, tf.newaxis]
                 else:  # drawn for all members at once
@@ -118,8 +118,8 @@ class OneMember:
 
     def _by_all(self, x: Tensor, member: Tensor) -> Tensor:
         shape = tf.concat([[-1], tf.shape(x)[2:]], axis=0)
-        said = self._ensemble(tf.ensure_shape(tf.reshape(x, shape), [None, *x.shape[2:]]), training=False)
-        each = tf.reshape(said, tf.concat([tf.shape(x)[:2], tf.shape(said)[1:]], axis=0))
-        each = tf.ensure_shape(each, [None, x.shape[1], *said.shape[1:]])
+        outputs = self._ensemble(tf.ensure_shape(tf.reshape(x, shape), [None, *x.shape[2:]]), training=False)
+        each = tf.reshape(outputs, tf.concat([tf.shape(x)[:2], tf.shape(outputs)[1:]], axis=0))
+        each = tf.ensure_shape(each, [None, x.shape[1], *outputs.shape[1:]])
         own = tf.repeat(member[:, tf.newaxis], tf.shape(x)[1], axis=1)
         return tf.gather(each, own, batch_dims=2)

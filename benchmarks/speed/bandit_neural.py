@@ -148,14 +148,14 @@ def measure_decisions(calls: int, turns: int) -> dict[str, dict[str, float]]:
             for name, decide in deciders.items():
                 decide()
                 times[name].append(min(_milliseconds(decide) for _ in range(calls)))
-        found = {f"{name}, ms": float(np.median(values)) for name, values in times.items()}
+        figures = {f"{name}, ms": float(np.median(values)) for name, values in times.items()}
         pairs = [(f"M = {members}", "M = 1") for members in (5, 20, 100)]
         pairs += [("M = 100, all actions", "M = 1, all actions")]
         pairs += [("M = 100", "epsilon-greedy"), ("M = 100, all actions", "epsilon-greedy"), ("M = 100", "LinTS")]
         pairs += [(f"linear{kind}, propensity", f"linear{kind}") for kind in ("", ", features of arms")]
-        for one, other in pairs:
-            found[f"{one} / {other}"] = float(np.median(np.array(times[one]) / np.array(times[other])))
-        result[f"batch {batch}"] = {name: round(value, 3) for name, value in found.items()}
+        for name, other in pairs:
+            figures[f"{name} / {other}"] = float(np.median(np.array(times[name]) / np.array(times[other])))
+        result[f"batch {batch}"] = {name: round(value, 3) for name, value in figures.items()}
     return result
 
 
@@ -172,8 +172,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    found = measure(args.steps, args.repeats) if args.what == "paths" else measure_decisions(50, 5 * args.repeats)
-    print(json.dumps(found, indent=2))
+    measured = measure(args.steps, args.repeats) if args.what == "paths" else measure_decisions(50, 5 * args.repeats)
+    print(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":
