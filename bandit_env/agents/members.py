@@ -69,11 +69,14 @@ class OneMember:
         self._ensemble, self._shell = ensemble, None
         if ensemble.num_members > 1 and ensemble.execution == "vectorized":
             self._shell = ensemble.select([0])
+        # Drivers may call policies eagerly, where a map over groups would be traced at each call.
+        self._compiled = tf.function(self._by_groups, reduce_retracing=True, autograph=False)
 
     def __call__(self, x: Tensor, member: Tensor) -> Tensor:
         """Returns `[batch, examples, ...]` from inputs `[batch, examples, ...]` and members `[batch]` int32."""
-        if self._shell is None:
-            return self._by_all(x, member)
+        return self._by_all(x, member) if self._shell is None else self._compiled(x, member)
+
+    def _by_groups(self, x: Tensor, member: Tensor) -> Tensor:
         size, examples = tf.shape(member)[0], tf.shape(x)[1]
         length = tf.maximum(1, -(-size // self._ensemble.num_members))
         order = tf.argsort(member, stable=True)

@@ -67,6 +67,8 @@ def test_each_row_hears_its_own_member(name):
             everyone = np.array(ensemble(x.reshape(-1, 4))).reshape(rows, 3, ensemble.num_members, 2)
             expected = everyone[np.arange(rows), :, member]
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            one(tf.constant(x), tf.constant(member, tf.int32))
+    assert one._shell is None or one._compiled.experimental_get_tracing_count() <= 3  # Eager calls are not traced anew.
 
 
 def test_the_work_grows_with_the_batch_and_not_with_members():
@@ -84,7 +86,7 @@ def test_the_work_grows_with_the_batch_and_not_with_members():
 
         one._run = spy
         member = np.random.default_rng(0).integers(num_members, size=256)
-        one(tf.zeros([256, 5, 4]), tf.constant(member, tf.int32))
+        one._by_groups(tf.zeros([256, 5, 4]), tf.constant(member, tf.int32))
         return seen[0]
 
     for num_members in (5, 20, 100):
