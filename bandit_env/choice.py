@@ -73,13 +73,6 @@ def best_of_independent(mean: Tensor, deviation: Tensor, mask: Tensor | None = N
     return found / tf.reduce_sum(found, axis=1, keepdims=True)
 
 
-def best_of_two(mean: Tensor, deviation_of_difference: Tensor) -> Tensor:
-    """Returns the probabilities `[B, 2]` that the first and the second of two normal values is larger."""
-    gap = (mean[:, 0] - mean[:, 1]) / tf.maximum(deviation_of_difference, 1e-300)
-    first = _normal_cdf(gap)
-    return tf.stack([first, 1.0 - first], axis=1)
-
-
 def normal_samples(mean: Tensor, factor: Tensor) -> Tensor:
     """Returns `POINTS` evenly spread samples `[B, S, N]` of normal values `mean + factor z`; factor is `[B, N, D]`."""
     actions, dim = factor.shape[-2:]
@@ -137,7 +130,7 @@ def quasi_normals(dim: int, count: int) -> Array:
     """Returns points `[count, dim]` that are spread as N(0, I): a Kronecker sequence of square roots of primes."""
     from statistics import NormalDist
 
-    steps = np.sqrt(np.array(_primes(dim), np.float64)) % 1.0
+    steps = np.sqrt(np.array(primes(dim), np.float64)) % 1.0
     uniforms = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
     # The first coordinate is a grid: best in one dimension.
     uniforms[:, 0] = (np.arange(count) + 0.5) / count
@@ -149,7 +142,8 @@ def _normal_cdf(z: Tensor) -> Tensor:
     return 0.5 * tf.math.erfc(-z / math.sqrt(2.0))
 
 
-def _primes(count: int) -> list[int]:
+def primes(count: int) -> list[int]:
+    """Returns the first prime numbers."""
     found: list[int] = []
     candidate = 2
     while len(found) < count:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_agents.bandits.specs import utils as bandit_spec_utils
 
 from bandit_env import steps
+from bandit_env.agents import observations
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.observations import PER_ARM
 from tf_ensembles.linear.inputs import DTYPE, Tensor
@@ -31,14 +32,16 @@ def training_spec(policy: policy_lib.ThompsonPolicy) -> Any:
     return spec
 
 
-def from_trajectory(trajectory: Any) -> Rows:
+def from_trajectory(trajectory: Any, policy: policy_lib.ThompsonPolicy) -> Rows:
     """Reads a driver's trajectory, `[batch, ...]`."""
-    return _read(trajectory, 1, "[batch]")
+    _check(trajectory, policy, 1, "[batch]")
+    return _read(trajectory, policy)
 
 
-def from_training(experience: Any, weights: Any = None) -> Rows:
+def from_training(experience: Any, policy: policy_lib.ThompsonPolicy, weights: Any = None) -> Rows:
     """Reads training data, `[batch, time, ...]`: what a replay buffer gives; weights are a number or `[batch]`."""
-    rows = Rows(*(_flat(part) for part in _read(experience, 2, "[batch, time]")))
+    _check(experience, policy, 2, "[batch, time]")
+    rows = _read(tf.nest.map_structure(_flat, experience), policy)
     if weights is None:
         return rows
     weights = tf.cast(tf.convert_to_tensor(weights), DTYPE)
@@ -52,28 +55,23 @@ def from_training(experience: Any, weights: Any = None) -> Rows:
     return rows._replace(weight=weights * tf.ones_like(rows.reward))
 
 
-def checked(rows: Rows, num_features: int, num_actions: int, num_problems: int) -> Rows:
+def checked(rows: Rows, policy: policy_lib.ThompsonPolicy, num_problems: int = 1) -> Rows:
     """Raises on what would spoil the state: numbers that are not finite, weights below zero, actions or ids of others.
 
     What is returned exists only if all is well, so nothing that is computed from it comes before the checks.
     """
-    if rows.features.shape[-1] != num_features:
-        raise ValueError(
-            f"Expected chosen_arm_features of width {num_features}. Received: {rows.features.shape[-1]}; "
-            "experience has to carry the policy_info that this agent's policy gave"
-        )
     row = steps.split_ids(rows.id)[1]
     low, high = tf.reduce_min(rows.action), tf.reduce_max(rows.action)
     checks = [
         (_finite(rows.reward), ["Expected finite rewards; leave out what is missing. Received:", rows.reward]),
-        (_finite(rows.features), ["Expected finite features. Received: NaN or infinite ones in chosen_arm_features"]),
+        (_finite(rows.features), ["Expected finite features. Received: NaN or infinite ones in experience"]),
         (
             tf.reduce_all(tf.math.is_finite(rows.weight) & (rows.weight >= 0.0)),
             ["Expected finite weights >= 0. Received:", rows.weight],
         ),
         (
-            tf.reduce_all((rows.action >= 0) & (rows.action < num_actions)),
-            [f"Expected actions in [0, {num_actions}). Received:", low, "to", high],
+            tf.reduce_all((rows.action >= 0) & (rows.action < policy.num_actions)),
+            [f"Expected actions in [0, {policy.num_actions}). Received:", low, "to", high],
         ),
     ]
     if num_problems > 1:
@@ -88,19 +86,37 @@ def _finite(values: Tensor) -> Tensor:
     return tf.reduce_all(tf.math.is_finite(values))
 
 
-def _read(experience: Any, rank: int, shape: str) -> Rows:
+def _check(experience: Any, policy: policy_lib.ThompsonPolicy, rank: int, shape: str) -> None:
     info = experience.policy_info
     if not hasattr(info, "id") or not hasattr(info, "chosen_arm_features"):
         raise ValueError(
             f"Expected experience with the policy_info of this agent's policy. Received: {type(info).__name__}"
         )
-    reward = tf.cast(experience.reward, DTYPE)
-    if len(reward.shape) != rank or len(info.chosen_arm_features.shape) != rank + 1:
+    if len(experience.reward.shape) != rank:
         raise ValueError(
             f"Expected experience of shape {shape}: rewards of {rank} axes. Received: rewards of shape "
-            f"{list(reward.shape)}, features of shape {list(info.chosen_arm_features.shape)}"
+            f"{list(experience.reward.shape)}"
         )
-    return Rows(info.id, experience.action, info.chosen_arm_features, reward, tf.ones_like(reward))
+    if policy.num_arm:
+        expected = [*([None] * rank), policy.num_arm]
+        if not tf.TensorShape(expected).is_compatible_with(getattr(info.chosen_arm_features, "shape", [])):
+            raise ValueError(
+                f"Expected chosen_arm_features of width {policy.num_arm}. Received: {info.chosen_arm_features}; "
+                "experience has to carry the policy_info that this agent's policy gave"
+            )
+
+
+def _read(experience: Any, policy: policy_lib.ThompsonPolicy) -> Rows:
+    """Reads experience `[rows, ...]`; global features are those of its own observation."""
+    observation = policy.split(experience.observation)[0]
+    width = observations.flat_global(observation).shape[-1]
+    if width != policy.num_global:
+        raise ValueError(
+            f"Expected experience with observations of {policy.num_global} global features. Received: {width}"
+        )
+    features = policy.taken_features(observation, experience.action, experience.policy_info.chosen_arm_features)
+    reward = tf.cast(experience.reward, DTYPE)
+    return Rows(experience.policy_info.id, experience.action, features, reward, tf.ones_like(reward))
 
 
 def _flat(part: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Design:
 
     @property
     def width(self) -> int:
-        """The number of raw features of an action: what `policy_info` carries."""
+        """The number of raw features of an action."""
         return self.num_global + self.num_arm
 
     @property
@@ -54,9 +54,11 @@ class Design:
             return observations.flat_global(observation)
         return observations.arm_features(observation, self.num_actions)
 
-    def chosen(self, raw: Tensor, action: Tensor) -> Tensor:
-        """Returns the raw features of the actions taken, `[batch, width]`."""
-        return raw if self.form is Form.DISJOINT else tf.gather(raw, action, batch_dims=1)
+    def taken(self, observation: Any, action: Tensor, chosen_arm_features: Any) -> Tensor:
+        """Returns the raw features of actions that were taken, `[batch, width]`."""
+        if self.form is Form.DISJOINT:
+            return observations.flat_global(observation)
+        return observations.taken_features(observation, action, chosen_arm_features, self.num_actions)
 
     def expand(self, raw: Tensor) -> Tensor:
         """Returns the models' features `[..., dim]` from raw ones `[..., width]`."""

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bandit_env import choice as choice_lib
-from bandit_env import steps, thompson
+from bandit_env import propensities, steps, thompson
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.features import Design, Form
 from bandit_env.linear_models import LinearModels
@@ -30,7 +30,7 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         options: policy_lib.Options,
     ) -> None:
         self.models, self.design, self._loss = models, design, loss
-        super().__init__(time_step_spec, action_spec, design.width, options, "linear_thompson_policy")
+        super().__init__(time_step_spec, action_spec, options, "linear_thompson_policy")
         self._compiled = tf.function(self._draw_fast, jit_compile=True, autograph=False)
 
     def set_replica(self, replica: int) -> None:
@@ -53,8 +53,9 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
     def _features(self, observation: Any) -> Tensor:
         return self.design.raw(observation)
 
-    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
-        return self.design.chosen(features, action)
+    def taken_features(self, observation: Any, action: Tensor, chosen_arm_features: Any) -> Tensor:
+        """Returns the raw features of decisions that come back with their rewards, `[batch, width]`."""
+        return self.design.taken(observation, action, chosen_arm_features)
 
     def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         sizes = self.models.sizes
@@ -138,8 +139,23 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         if self.models.sizes.num_members is not None:
             return super()._probabilities(features, mask)
         mean, factor = self._normal(features)
-        if mask is None and self.num_actions == 2 and self.design.form is not Form.DISJOINT:
-            return choice_lib.best_of_two(mean, tf.norm(factor[:, 0] - factor[:, 1], axis=-1))
         if self.design.form is Form.DISJOINT and self.num_actions <= MAX_INDEPENDENT:
             return choice_lib.best_of_independent(mean, tf.norm(factor, axis=-1), mask)
+        if self.design.form is not Form.DISJOINT and self._rank <= propensities.MAX_RANK >= self.num_actions:
+            return propensities.all_correlated(mean, factor, self._rank, mask)
         return super()._probabilities(features, mask)
+
+    def _propensities(self, features: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+        if self.models.sizes.num_members is not None:
+            return super()._propensities(features, mask, action)
+        mean, factor = self._normal(features)
+        if self.design.form is Form.DISJOINT and self.num_actions <= MAX_INDEPENDENT:
+            return propensities.independent(mean, tf.norm(factor, axis=-1), action, mask)
+        if self.design.form is not Form.DISJOINT and self._rank <= propensities.MAX_RANK:
+            return propensities.correlated(mean, factor, action, self._rank, mask)
+        return super()._propensities(features, mask, action)
+
+    @property
+    def _rank(self) -> int:
+        """The number of dimensions in which values of actions differ: features that they share make no difference."""
+        return min(self.num_actions - 1, self.design.num_arm)

@@ -31,6 +31,16 @@ def arm_features(observation: Any, num_actions: int, dtype: Any = tf.float32) ->
     return tf.concat([repeated, own], axis=-1)
 
 
+def taken_features(observation: Any, action: Tensor, chosen_arm_features: Any, num_actions: int) -> Tensor:
+    """Returns the features of actions that were taken, `[batch, features]`, in the order of `arm_features`.
+
+    Global features are the observation's own, and those of an arm come with the decision: `()` where arms have none.
+    """
+    plain = isinstance(chosen_arm_features, tuple)
+    own = tf.one_hot(action, num_actions) if plain else tf.cast(chosen_arm_features, tf.float32)
+    return tf.concat([flat_global(observation), own], axis=-1)
+
+
 def flat_global(observation: Any, dtype: Any = tf.float32) -> Tensor:
     """Returns the global features, `[batch, features]`."""
     shared = observation[GLOBAL] if isinstance(observation, dict) else observation
@@ -42,8 +52,8 @@ def flat_global(observation: Any, dtype: Any = tf.float32) -> Tensor:
 
 def num_features(observation_spec: Any, num_actions: int) -> int:
     """Returns the number of features that `arm_features` gives for an observation of this spec."""
-    example = tf.nest.map_structure(lambda spec: tf.zeros([1, *spec.shape], spec.dtype), observation_spec)
-    return int(arm_features(example, num_actions).shape[-1])
+    num_global, num_arm = widths(observation_spec, num_actions)
+    return num_global + (num_arm or num_actions)
 
 
 def widths(observation_spec: Any, num_actions: int) -> tuple[int, int]:
@@ -75,6 +85,14 @@ def check_spec(observation_spec: Any, num_actions: int) -> None:
         known = {GLOBAL, PER_ARM, NUM_ACTIONS}
         if GLOBAL not in observation_spec or not set(observation_spec) <= known:
             raise ValueError(f"Expected observations with keys {sorted(known)}. Received: {sorted(observation_spec)}")
+        for key in (GLOBAL, PER_ARM):
+            part = observation_spec.get(key)
+            if part is not None and not isinstance(part, tf.TypeSpec):
+                names = sorted(part) if isinstance(part, dict) else [f"part {place}" for place in range(len(part))]
+                raise ValueError(
+                    f"Expected the {key!r} features of an observation as one tensor; concatenate them into one. "
+                    f"Received: {len(names)} of them: {', '.join(map(str, names))}"
+                )
         if PER_ARM in observation_spec:
             shape = observation_spec[PER_ARM].shape
             if len(shape) != 2 or shape[0] != num_actions:

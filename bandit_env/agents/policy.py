@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import logging
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 from tf_agents.policies import tf_policy
+from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import policy_step
 
 from bandit_env import choice as choice_lib
@@ -20,13 +22,17 @@ from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 REPLICA_BITS = 20  # rows of a batch below 2^20, replicas above
 MAX_REPLICAS = 2 ** (steps.ROW_BITS - REPLICA_BITS)
+# What was taken is possible, though points that stand for infinitely many members may miss what is rarer than one.
+LEAST_PROPENSITY = 0.5 / choice_lib.POINTS
+# Bounded, because a wrapper that draws actions itself draws what it records from the spec.
+ID_SPEC = tensor_spec.BoundedTensorSpec([], tf.int64, 0, 2**62, "id")
 
 
 class ThompsonInfo(NamedTuple):
     """What the policy records with each action; it comes back to the agent with the reward, however late."""
 
     id: Tensor  # [batch] int64: names the decision; (step << 32) + (replica << 20) + row
-    chosen_arm_features: Tensor  # [batch, features] of the chosen action
+    chosen_arm_features: Any = ()  # [batch, features] of the chosen arm, where arms have features of their own
     propensity: Any = ()  # [batch] float32, the probability of the action, where it is asked for
 
 
@@ -57,6 +63,10 @@ class Options:
     emit_propensity: bool = False
     splitter: Any = None
 
+    def features_of(self, observation: Any) -> Any:
+        """Returns the part of an observation, or of its spec, that has features, without a mask."""
+        return observation if self.splitter is None else self.splitter(observation)[0]
+
     def __post_init__(self) -> None:
         if self.choice not in list(Choice):
             raise ValueError(f"Expected choice to be one of {[c.value for c in Choice]}. Received: {self.choice!r}")
@@ -64,7 +74,11 @@ class Options:
             raise ValueError(f"Expected a finite ucb_width >= 0. Received: {self.ucb_width}")
 
 
-class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
+class NoSavedDistribution:
+    """A policy whose `distribution` is not saved by PolicySaver: it would need TensorFlow Probability to be loaded."""
+
+
+class ThompsonPolicy(tf_policy.TFPolicy, NoSavedDistribution, abc.ABC):
     """The part that all ensembles share: counts steps, names decisions, chooses an action and knows its probability.
 
     Draws are a pure function of (seed, replica, step, row), and the step is a variable that checkpoints and SavedModels
@@ -72,16 +86,22 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
     numbers of their own by `set_replica`, and with them ids and draws of their own.
     """
 
-    def __init__(self, time_step_spec: Any, action_spec: Any, width: int, options: Options, name: str) -> None:
+    def __init__(self, time_step_spec: Any, action_spec: Any, options: Options, name: str) -> None:
         self.num_actions = observations.check_action_spec(action_spec)
-        self.num_features, self.options = width, options
+        spec = options.features_of(time_step_spec.observation)
+        self.num_global, self.num_arm = observations.widths(spec, self.num_actions)
+        self.options = options
+        # TF-Agents' wrappers ask: then they record the features of actions that they draw themselves.
+        self.accepts_per_arm_features = self.num_arm > 0
         self._key = draws.key(options.seed, draws.Purpose.BANDIT_POLICY)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="policy_step")
         self.replica = tf.Variable(0, dtype=tf.int64, trainable=False, name="policy_replica")
         info = ThompsonInfo(
-            tf.TensorSpec([], tf.int64, "id"),
-            tf.TensorSpec([width], tf.float32, "chosen_arm_features"),
-            tf.TensorSpec([], tf.float32, "propensity") if options.emit_propensity else (),
+            ID_SPEC,
+            tf.TensorSpec([self.num_arm], spec[observations.PER_ARM].dtype, "chosen_arm_features")
+            if self.num_arm
+            else (),
+            tensor_spec.BoundedTensorSpec([], tf.float32, 0.0, 1.0, "propensity") if options.emit_propensity else (),
         )
         super().__init__(
             time_step_spec,
@@ -105,8 +125,8 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         """Returns features of a batch of observations."""
 
     @abc.abstractmethod
-    def _chosen(self, features: Tensor, action: Tensor) -> Tensor:
-        """Returns the features of the actions taken, `[batch, width]`."""
+    def taken_features(self, observation: Any, action: Tensor, chosen_arm_features: Any) -> Tensor:
+        """Returns the features of decisions that come back with their rewards, `[batch, features]`."""
 
     @abc.abstractmethod
     def _draw(self, features: Tensor, step: Tensor, rows: Tensor, key: Tensor) -> Tensor:
@@ -123,6 +143,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
     def _probabilities(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the probability that a member's best action is each, `[batch, actions]` float64."""
         return choice_lib.best_shares(choice_lib.allowed(self._samples(features), mask))
+
+    def _propensities(self, features: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+        """Returns the probabilities `[batch]` float64 of actions that were taken by Thompson sampling."""
+        return tf.gather(self._probabilities(features, mask), action, batch_dims=1)
 
     # For users.
 
@@ -157,7 +181,7 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         step = self.step.read_value()
         rows = tf.range(tf.cast(size, tf.int64)) + tf.bitwise.left_shift(replica, tf.constant(REPLICA_BITS, tf.int64))
         action, propensity = self._choose(features, mask, step, rows + self.options.row_offset, key)
-        info = ThompsonInfo(steps.make_ids(step, rows), tf.cast(self._chosen(features, action), tf.float32), propensity)
+        info = ThompsonInfo(steps.make_ids(step, rows), self._chosen(observation, action), propensity)
         with tf.control_dependencies([action]):
             self.step.assign_add(1)
         return tf.cast(action, self.action_spec.dtype), info
@@ -182,16 +206,22 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         if choice in (Choice.GREEDY, Choice.UCB):
             return action, tf.ones(tf.shape(action), tf.float32)
         if probabilities is None:
-            probabilities = self._probabilities(features, mask)
-        taken = tf.gather(probabilities, action, batch_dims=1)
-        # Points that stand for infinitely many members may miss what is rarer than one of them.
-        return action, tf.cast(tf.maximum(taken, 0.5 / choice_lib.POINTS), tf.float32)
+            taken = self._propensities(features, mask, action)
+        else:
+            taken = tf.gather(probabilities, action, batch_dims=1)
+        return action, tf.cast(tf.clip_by_value(taken, LEAST_PROPENSITY, 1.0), tf.float32)
+
+    def _chosen(self, observation: Any, action: Tensor) -> Any:
+        """Returns the arm features of the actions taken, `[batch, features]`, where arms have features."""
+        if not self.num_arm:
+            return ()
+        return tf.gather(self.split(observation)[0][observations.PER_ARM], action, batch_dims=1)
 
     def _arm_values(self, observation: Any) -> ArmValues:
         features, mask = self._read(observation)
         return ArmValues(*self._moments(features), self._probabilities(features, mask))
 
-    def _split(self, observation: Any) -> tuple[Any, Tensor | None]:
+    def split(self, observation: Any) -> tuple[Any, Tensor | None]:
         """Returns the observation of features, and which actions are allowed, `[batch, actions]`."""
         mask = None
         if self.options.splitter is not None:
@@ -202,7 +232,7 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
 
     def _read(self, observation: Any) -> tuple[Tensor, Tensor | None]:
         """Returns features and mask, or raises where features are not finite or nothing is allowed."""
-        observation, mask = self._split(observation)
+        observation, mask = self.split(observation)
         features = self._features(observation)
         checks = []
         finite = tf.reduce_all(tf.math.is_finite(features))
@@ -235,27 +265,36 @@ class ThompsonPolicy(tf_policy.TFPolicy, abc.ABC):
         return policy_step.PolicyStep(action, policy_state, info)
 
     def _distribution(self, time_step: Any, policy_state: Any) -> Any:
-        # As TF-Agents' own Thompson sampling: a decision is drawn here, and the distribution is all at it.
+        # As TF-Agents' own Thompson sampling: a decision is drawn here, and the distribution is all at it. What is
+        # recorded belongs to its mode, because wrappers such as `GreedyPolicy` take that.
         step = self._action(time_step, policy_state)
-        values = self.arm_values(time_step.observation).mean
-        mask = self._split(time_step.observation)[1]
-        greedy = tf.argmax(choice_lib.allowed(values, mask), axis=-1, output_type=self.action_spec.dtype)
-        return step._replace(action=Drawn(step.action, greedy))
+        observation = self._checked(time_step.observation)
+        values = self.arm_values(observation).mean
+        allowed = choice_lib.allowed(values, self.split(observation)[1])
+        greedy = tf.argmax(allowed, axis=-1, output_type=self.action_spec.dtype)
+        info = step.info._replace(chosen_arm_features=self._chosen(observation, greedy))
+        if self.options.emit_propensity:
+            info = info._replace(propensity=tf.ones_like(info.propensity))
+        return step._replace(action=drawn(step.action, greedy), info=info)
 
 
 class Drawn(tfp.distributions.Deterministic):
     """A drawn action as a distribution, whose mode is the action that is best by the mean: for `GreedyPolicy`.
 
-    PolicySaver leaves it out of what it saves, because it has no type spec. Saved as part of a policy, it would need
-    TensorFlow Probability wherever the policy is loaded.
+    PolicySaver leaves it out of what it saves, because it has no type spec.
     """
 
-    def __init__(self, action: Tensor, greedy: Tensor) -> None:
-        super().__init__(action)
-        self._greedy = greedy
+    greedy: Tensor  # [batch]; no argument of `__init__`, because TFP warns of subclasses that have one of their own
 
     def _mode(self) -> Tensor:
-        return self._greedy
+        return self.greedy
+
+
+def drawn(action: Tensor, greedy: Tensor) -> Drawn:
+    """Returns a drawn action as a distribution with the given mode, both `[batch]`."""
+    made = Drawn(action)
+    made.greedy = greedy
+    return made
 
 
 def _no_type_spec(self: Drawn) -> Any:
@@ -263,6 +302,17 @@ def _no_type_spec(self: Drawn) -> Any:
 
 
 Drawn._type_spec = property(_no_type_spec)  # Here, because the class's own is put in when it is made.
+
+
+class _SavedOnPurpose(logging.Filter):
+    """Leaves out that PolicySaver does not save `distribution`, where a policy of ours is saved: it is documented."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ours = isinstance(record.args, tuple) and any(isinstance(part, NoSavedDistribution) for part in record.args)
+        return not (ours and "Could not serialize policy.distribution()" in str(record.msg))
+
+
+logging.getLogger("absl").addFilter(_SavedOnPurpose())
 
 
 def add_replicas(saver: Any, policy: ThompsonPolicy) -> None:

@@ -162,10 +162,20 @@ def pick_member(key: Tensor, episode: Tensor, rows: Tensor, members: int) -> Ten
     return thompson.pick_members(steps.uniforms_of(key, steps.make_ids(episode, rows), 1)[0], members)
 
 
-def explored(action: Tensor, num_actions: int, key: Tensor, ids: Tensor, epsilon: Tensor) -> Tensor:
-    """Returns the actions, some of them drawn by chance instead; `ids` are those of the transitions."""
+def explored(
+    action: Tensor, num_actions: int, key: Tensor, ids: Tensor, epsilon: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Returns the actions, some of them drawn by chance instead, of those that a mask `[rows, A]` allows.
+
+    `ids` are those of the transitions.
+    """
     chance = steps.uniforms_of(key, ids, 2)
-    return tf.where(chance[0] < epsilon, thompson.pick_members(chance[1], num_actions), action)
+    drawn = thompson.pick_members(chance[1], num_actions)
+    if mask is not None:
+        upto = tf.cumsum(tf.cast(mask, tf.int32), axis=1)  # how many are allowed up to each action
+        number = tf.minimum(tf.cast(chance[1] * tf.cast(upto[:, -1], tf.float32), tf.int32), upto[:, -1] - 1)
+        drawn = tf.argmax(upto > number[:, tf.newaxis], axis=1, output_type=tf.int32)
+    return tf.where(chance[0] < epsilon, drawn, action)
 
 
 def choose(plan: Plan, state: State, setting: Setting, cell: Tensor, table: Tensor | None) -> Tensor:

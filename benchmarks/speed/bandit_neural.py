@@ -4,6 +4,12 @@ Usage: `python -m benchmarks.speed.bandit_neural`. Both run an ensemble of ten M
 the wheel, one update of 32 decisions after each. The driver has one problem, which is what an agent of TF-Agents has;
 the rollout has 20 side by side, and one. Times are of the processor, so that other work on the machine counts little,
 and leave out tracing and compilation. Then the cost of a decision for each agent of `benchmarks.studies.bandit.neural`.
+
+`python -m benchmarks.speed.bandit_neural decisions` measures decisions alone, without training: `NeuralThompsonAgent`
+of 1 to 100 MLPs (50, 50) with priors, a row for each of the 5 arms, or one for all; TF-Agents' neural epsilon-greedy
+with one such network, one row for all arms, and LinTS; and what recording propensities adds to `EnsembleThompsonAgent`.
+Agents take turns; of each turn the fastest of some calls counts, and the median of turns is shown, in milliseconds of
+the processor.
 """
 
 from __future__ import annotations
@@ -93,13 +99,81 @@ def measure(steps: int, repeats: int) -> dict[str, float]:
     return result
 
 
+def make_deciders(batch: int) -> dict[str, Callable[[], Any]]:
+    """Returns a decision of a whole batch by each agent, compiled."""
+    import keras
+    import tensorflow as tf
+
+    import tf_ensembles as tfe
+    from bandit_env import EnsembleThompsonAgent, NeuralThompsonAgent
+    from bandit_env.agents import baselines, observations, stock
+
+    tasks = {"": stock.make_stationary(0, batch), ", features of arms": stock.make_per_arm(0, batch)}
+    specs = {name: (task.env.time_step_spec(), task.env.action_spec()) for name, task in tasks.items()}
+    features = observations.num_features(specs[""][0].observation, 5)
+
+    def make_neural(members: int, all_actions: bool = False) -> Any:
+        def build() -> keras.Model:
+            inputs, outputs = (features - 5, 5) if all_actions else (features, 1)
+            layers = [keras.layers.Dense(50, "relu"), keras.layers.Dense(50, "relu"), keras.layers.Dense(outputs)]
+            return keras.Sequential([keras.Input([inputs]), *layers])
+
+        ensemble = tfe.Ensemble(build, members, tfe.PriorFunction(build, SCALE))
+        ensemble.compile(keras.optimizers.Adam(3e-3), "mse", jit_compile=False)
+        return NeuralThompsonAgent(*specs[""], ensemble, all_actions=all_actions)
+
+    agents = {f"M = {members}": (make_neural(members), "") for members in (1, 5, 20, 100)}
+    agents |= {f"M = {members}, all actions": (make_neural(members, True), "") for members in (1, 100)}
+    agents["epsilon-greedy"] = baselines.make_epsilon_greedy(*specs[""], (50, 50), 3e-3, 0), ""
+    agents["LinTS"] = baselines.make_lin_ts(*specs[""], 0), ""
+    for task in tasks:
+        for emits in (False, True):
+            name = f"linear{task}{', propensity' if emits else ''}"
+            agents[name] = EnsembleThompsonAgent(*specs[task], emit_propensity=emits), task
+
+    def make(agent: Any, task: str) -> Callable[[], Any]:
+        step, act = tasks[task].env.reset(), tf.function(agent.collect_policy.action, autograph=False)
+        return lambda: act(step).action.numpy()
+
+    return {name: make(*pair) for name, pair in agents.items()}
+
+
+def measure_decisions(calls: int, turns: int) -> dict[str, dict[str, float]]:
+    """Returns milliseconds of the processor for one decision of a batch, by batch and agent, and ratios."""
+    result: dict[str, dict[str, float]] = {}
+    for batch in (1, 256):
+        deciders = make_deciders(batch)
+        times: dict[str, list[float]] = {name: [] for name in deciders}
+        for _ in range(turns):
+            for name, decide in deciders.items():
+                decide()
+                times[name].append(min(_milliseconds(decide) for _ in range(calls)))
+        figures = {f"{name}, ms": float(np.median(values)) for name, values in times.items()}
+        pairs = [(f"M = {members}", "M = 1") for members in (5, 20, 100)]
+        pairs += [("M = 100, all actions", "M = 1, all actions")]
+        pairs += [("M = 100", "epsilon-greedy"), ("M = 100, all actions", "epsilon-greedy"), ("M = 100", "LinTS")]
+        pairs += [(f"linear{kind}, propensity", f"linear{kind}") for kind in ("", ", features of arms")]
+        for name, other in pairs:
+            figures[f"{name} / {other}"] = float(np.median(np.array(times[name]) / np.array(times[other])))
+        result[f"batch {batch}"] = {name: round(value, 3) for name, value in figures.items()}
+    return result
+
+
+def _milliseconds(run: Callable[[], Any]) -> float:
+    start = time.process_time()
+    run()
+    return 1000.0 * (time.process_time() - start)
+
+
 def main() -> None:
     """Measures and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["paths", "decisions"], default="paths")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    print(json.dumps(measure(args.steps, args.repeats), indent=2))
+    measured = measure(args.steps, args.repeats) if args.what == "paths" else measure_decisions(50, 5 * args.repeats)
+    print(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":

@@ -41,13 +41,6 @@ def test_two_independent_values_are_the_closed_form():
     np.testing.assert_allclose(found[:, 0], first, atol=1e-6)
 
 
-def test_two_values_by_the_normal_distribution():
-    factor = np.array([[1.0, 0.5], [0.2, -0.3]])
-    gap = np.linalg.norm(factor[0] - factor[1])
-    found = choice.best_of_two(tf.constant([[0.4, 0.1]], tf.float64), tf.constant([gap], tf.float64))
-    np.testing.assert_allclose(found[0], brute_force(np.array([0.4, 0.1]), factor), atol=5.0 * 0.5 / np.sqrt(100_000))
-
-
 @pytest.mark.parametrize("dim", [2, 9])
 def test_correlated_values_by_evenly_spread_points(dim):
     rng = np.random.default_rng(1)

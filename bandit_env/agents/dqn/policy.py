@@ -8,12 +8,14 @@ import tensorflow as tf
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
 
+from bandit_env import choice as choice_lib
 from bandit_env import steps
-from bandit_env.agents.policy import Drawn
+from bandit_env.agents import members
+from bandit_env.agents.policy import ID_SPEC, NoSavedDistribution, drawn
 from bandit_env.dqn import loop
 from tf_ensembles import draws
 from tf_ensembles.ensemble.model import Ensemble
-from tf_ensembles.linear.inputs import Tensor
+from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 
 class DqnInfo(NamedTuple):
@@ -29,11 +31,12 @@ class DqnState(NamedTuple):
     episode: Tensor  # [batch] int64: which decides on the member that acts
 
 
-class EnsembleDqnPolicy(tf_policy.TFPolicy):
+class EnsembleDqnPolicy(tf_policy.TFPolicy, NoSavedDistribution):
     """Takes the action of the largest value by one member, drawn anew for each episode and row, or by their mean.
 
     The member is a pure function of (seed, row, episode), and ids of (row, transition), both from the policy's state.
-    Where a driver starts without a state in the middle of an episode, another member goes on, with ids that are new.
+    Where a step comes with an empty state, it starts anew: in the middle of an episode another member goes on, with ids
+    that are new. By the mean of all there is no state.
 
     Args:
         time_step_spec: of the environment.
@@ -42,6 +45,7 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy):
         seed: of the draws of members.
         epsilon: how often an action is drawn by chance.
         by_member: one member per episode; False: the mean of all.
+        splitter: from an observation to what members see and a mask `[actions]` of what is allowed; None for no mask.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy):
         seed: int = 0,
         epsilon: float = 0.0,
         by_member: bool = True,
+        splitter: Any = None,
     ) -> None:
         self._ensemble, self._epsilon, self._by_member = ensemble, epsilon, by_member
+        self._one_member: Any = members.OneMember(ensemble) if by_member else None
         self._member_key = draws.key(seed, draws.Purpose.DQN_MEMBER)
         self._explore_key = draws.key(seed, draws.Purpose.DQN_EXPLORE)
         self.num_actions = int(action_spec.maximum) + 1
@@ -64,44 +70,66 @@ class EnsembleDqnPolicy(tf_policy.TFPolicy):
         super().__init__(
             time_step_spec,
             action_spec,
-            policy_state_spec=DqnState(number, number),
-            info_spec=DqnInfo(tf.TensorSpec([], tf.int64, "id")),
+            policy_state_spec=DqnState(number, number) if by_member else (),
+            info_spec=DqnInfo(ID_SPEC),
+            observation_and_action_constraint_splitter=splitter,
             automatic_state_reset=False,  # Transitions and episodes are counted on.
             name="ensemble_dqn_policy",
         )
 
     def values(self, observation: Tensor) -> Tensor:
-        """Returns what each member expects of each action, its prior included, `[batch, members, actions]`."""
+        """Returns what each member expects of each action, its prior included, `[batch, members, actions]`.
+
+        Args:
+            observation: what members see of it, without a mask.
+        """
         return self._ensemble(observation, training=False)
 
-    def _get_initial_state(self, batch_size: Any) -> DqnState:
-        size = 1 if batch_size is None else batch_size
+    def split(self, observation: Any) -> tuple[Tensor, Tensor | None]:
+        """Returns what members see of an observation, and which actions are allowed, `[batch, actions]`."""
+        splitter = self.observation_and_action_constraint_splitter
+        if splitter is None:
+            return observation, None
+        seen, mask = splitter(observation)
+        return seen, tf.cast(mask, tf.bool)
+
+    def _get_initial_state(self, batch_size: Any) -> Any:
+        return self._fresh_state(1 if batch_size is None else batch_size) if self._by_member else ()
+
+    def _fresh_state(self, size: Any) -> DqnState:
         # There were at most as many transitions as calls: what starts here has ids that were not given before.
         calls = tf.fill([size], self._calls.read_value())
         return DqnState(calls, calls - 1)
 
     def _action(self, time_step: Any, policy_state: Any, seed: Any = None) -> Any:
+        if not tf.nest.flatten(policy_state):
+            policy_state = self._fresh_state(tf.shape(time_step.step_type)[0])
         state = DqnState(policy_state.count, policy_state.episode + tf.cast(time_step.is_first(), tf.int64))
-        values = self.values(time_step.observation)
-        rows = tf.range(tf.shape(values, tf.int64)[0])
+        observation, mask = self.split(time_step.observation)
+        rows = tf.range(tf.shape(observation, tf.int64)[0])
         if self._by_member:
             member = loop.pick_member(self._member_key, state.episode, rows, self._ensemble.num_members)
-            own = tf.gather(values, member, batch_dims=1)
+            own = self._one_member(observation[:, tf.newaxis], member)[:, 0]
         else:
-            own = tf.reduce_mean(values, axis=1)
+            own = tf.reduce_mean(self.values(observation), axis=1)
         ids = steps.make_ids(state.count, rows)
-        action = tf.argmax(own, axis=1, output_type=tf.int32)
+        action = _best(own, mask)
         if self._epsilon:
-            action = loop.explored(action, self.num_actions, self._explore_key, ids, tf.constant(self._epsilon))
+            action = loop.explored(action, self.num_actions, self._explore_key, ids, tf.constant(self._epsilon), mask)
         with tf.control_dependencies([action]):
             self._calls.assign_add(1)
         # A last step's action is not taken: it counts for nothing.
-        after = state._replace(count=state.count + tf.cast(~time_step.is_last(), tf.int64))
+        after = state._replace(count=state.count + tf.cast(~time_step.is_last(), tf.int64)) if self._by_member else ()
         return policy_step.PolicyStep(tf.cast(action, self.action_spec.dtype), after, DqnInfo(ids))
 
     def _distribution(self, time_step: Any, policy_state: Any) -> Any:
         # As TF-Agents' own Thompson sampling: a decision is drawn here, and the distribution is all at it.
         step = self._action(time_step, policy_state)
-        mean = tf.reduce_mean(self.values(time_step.observation), axis=1)
-        greedy = tf.argmax(mean, axis=1, output_type=self.action_spec.dtype)
-        return step._replace(action=Drawn(step.action, greedy))
+        observation, mask = self.split(time_step.observation)
+        greedy = _best(tf.reduce_mean(self.values(observation), axis=1), mask)
+        return step._replace(action=drawn(step.action, tf.cast(greedy, self.action_spec.dtype)))
+
+
+def _best(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the allowed action of the largest value, `[batch]`."""
+    return tf.argmax(choice_lib.allowed(tf.cast(values, DTYPE), mask), axis=1, output_type=tf.int32)

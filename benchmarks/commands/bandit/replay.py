@@ -1,8 +1,9 @@
 """Off-policy evaluation from a log of decisions: what other policies would have earned, as a table and a plot.
 
-A row of the log is a decision: the action taken, its reward, its propensity (the probability with which it was taken),
-and features of the context, which are all other columns of numbers unless --features names some. Policies are fitted on
-parts of the log and evaluated on the others: IPS, SNIPS and DR (doubly robust, with a linear ensemble as the model).
+A row of the log is a decision: the action taken, as text, its reward, its propensity (the probability with which it was
+taken), and features of the context: numbers, and text of few values. These are all other columns but ids, constants and
+those with missing values, unless --features names some; the output says which. Policies are fitted on parts of the log
+and evaluated on the others: IPS, SNIPS and DR (doubly robust, with a linear ensemble as the model).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.commands import options
+from benchmarks.commands.bandit import columns
 from tf_ensembles import extras, files
 
 if TYPE_CHECKING:
@@ -21,17 +23,17 @@ if TYPE_CHECKING:
 
     from bandit_env import off_policy, replay
 
-HELP = "evaluate policies from a log of decisions (.csv or .parquet)"
+HELP = "evaluate policies from a log of decisions (.csv, .tsv or .parquet)"
 MOST_ACTIONS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `tf-ensembles bandit replay`."""
-    parser.add_argument("log", type=options.local_path, help="a .csv or .parquet file, a row per decision")
+    parser.add_argument("log", type=options.local_path, help=f"a {columns.FORMS}, a row per decision")
     parser.add_argument("--reward", required=True, metavar="COLUMN", help="the column of rewards")
     parser.add_argument("--action", required=True, metavar="COLUMN", dest="action_column", help="of actions taken")
     parser.add_argument("--propensity", required=True, metavar="COLUMN", help="of their probabilities in the log")
-    parser.add_argument("--features", nargs="*", metavar="COLUMN", help="of the context (default: all other numbers)")
+    parser.add_argument("--features", nargs="*", metavar="COLUMN", help="of the context (default: all that fit)")
     parser.add_argument("--folds", type=int, default=5, help="parts of the log (default 5)")
     parser.add_argument("--clip", type=float, help="the largest weight of a decision (default: none)")
     parser.add_argument("--seed", type=int, default=0, help="decides the parts and what is drawn (default 0)")
@@ -44,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluates, prints the table, and writes `policies.csv`, `policies.png` and `policies.svg`."""
     extras.require("pandas", "Reading a log")
-    table = read(args.log)
-    log, names = make_log(table, args.action_column, args.reward, args.propensity, args.features)
+    table = columns.read(args.log, args.action_column)
+    log, names, features = make_log(table, args.action_column, args.reward, args.propensity, args.features)
     from bandit_env import replay
 
     found = replay.evaluate(log, args.folds, args.seed, args.clip)
@@ -53,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     args.results.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(args.results / "policies.csv") as temporary:
         rows.to_csv(temporary, index=False, float_format="%.6g")
-    print(f"{len(log):,} decisions, {log.num_actions} actions, {log.features.shape[1]} features\n")
+    print(f"{len(log):,} decisions, {log.num_actions} actions, {log.features.shape[1]} features")
+    print(f"{features.describe()}\n")
     print(_lines(rows))
     for policy, evaluation in found.items():
         for note in evaluation.warnings:
@@ -65,34 +68,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read(path: pathlib.Path) -> pd.DataFrame:
-    """Returns a log of a .csv or .parquet file."""
-    import pandas as pd
-
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a log. Received: {path}, which is not a file")
-    if path.suffix == ".csv":
-        return pd.read_csv(path)
-    if path.suffix != ".parquet":
-        raise ValueError(f"Expected a log in a .csv or .parquet file. Received: {path.name}")
-    try:
-        return pd.read_parquet(path)
-    except ImportError:
-        raise ImportError(
-            f"Expected pyarrow or fastparquet to read {path.name}. Received: neither; install one, or give a .csv file"
-        ) from None
-
-
 def make_log(
     table: pd.DataFrame, action: str, reward: str, propensity: str, features: list[str] | None
-) -> tuple[replay.Log, list[str]]:
-    """Returns the log, and the names of its actions, which may be of any type."""
+) -> tuple[replay.Log, list[str], columns.Features]:
+    """Returns the log, the names of its actions, and what its features are."""
     import pandas as pd
 
     from bandit_env import replay
 
-    wanted = [action, reward, propensity, *(features or ())]
-    if absent := [name for name in wanted if name not in table]:
+    wanted = [action, reward, propensity]
+    if absent := [name for name in (*wanted, *(features or ())) if name not in table]:
         raise ValueError(f"Expected columns {absent} in the log. Received: {list(map(str, table.columns))}")
     if not len(table):
         raise ValueError("Expected decisions in the log. Received: an empty table")
@@ -101,17 +86,13 @@ def make_log(
             raise ValueError(f"Expected values in all rows of {name!r}. Received: {table[name].isna().sum()} missing")
         if name != action and not pd.api.types.is_numeric_dtype(table[name]):
             raise ValueError(f"Expected numbers in {name!r}. Received: {table[name].dtype}")
-    if features is None:
-        rest = table.drop(columns=[action, reward, propensity]).select_dtypes(["number", "bool"])
-        features = [str(name) for name in rest.columns]
-        if rest.isna().any().any():
-            raise ValueError("Expected features without missing values. Received: some; name others by --features")
+    x = columns.all_features(table, wanted) if features is None else columns.chosen_features(table, features)
     codes, unique = pd.factorize(table[action], sort=True)
     if len(unique) > MOST_ACTIONS:
         raise ValueError(f"Expected at most {MOST_ACTIONS} actions in {action!r}. Received: {len(unique)}")
     rewards, shares = (table[name].to_numpy(np.float64) for name in (reward, propensity))
-    x = table[features].to_numpy(np.float64) if features else np.zeros([len(table), 0])
-    return replay.Log(x, codes.astype(np.int64), rewards, shares, len(unique)), [str(name) for name in unique]
+    log = replay.Log(x.values, codes.astype(np.int64), rewards, shares, len(unique))
+    return log, [str(name) for name in unique], x
 
 
 def to_table(found: dict[str, off_policy.Evaluation], names: list[str]) -> pd.DataFrame:

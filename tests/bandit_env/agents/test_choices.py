@@ -13,6 +13,7 @@ driver = Lazy("bandit_env.agents.driver")
 greedy_policy = Lazy("tf_agents.policies.greedy_policy")
 policy_lib = Lazy("bandit_env.agents.policy")
 time_steps = Lazy("tf_agents.trajectories.time_step")
+trajectories = Lazy("tf_agents.trajectories.trajectory")
 
 
 def trained(kind, **options):
@@ -47,6 +48,35 @@ def test_arm_values_are_the_closed_form():
         variance = np.einsum("ri,ij,rj->r", features, np.linalg.inv(precision[arm]), features)
         np.testing.assert_allclose(found.mean[:, arm], mean, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.deviation[:, arm], np.sqrt(variance), rtol=1e-9)
+
+
+def test_probabilities_of_rare_arms_are_those_of_many_draws():
+    """Four arms of three features, with a context: the closed form's 400,000 members, and each arm's share of them."""
+    spec = {"global": tf.TensorSpec([2], tf.float32), "per_arm": tf.TensorSpec([4, 3], tf.float32)}
+    agent = bandit_env.EnsembleThompsonAgent(*specs(spec, 4), emit_propensity=True)
+    rng = np.random.default_rng(0)
+    observation = {name: tf.constant(rng.normal(size=[40, *part.shape]), tf.float32) for name, part in spec.items()}
+    step = time_steps.restart(observation, 40)
+    for _ in range(3):
+        taken = agent.policy.action(step)
+        reward = 2.0 * taken.info.chosen_arm_features[:, 0]
+        data = trajectories.single_step({"global": observation["global"]}, taken.action, taken.info, reward, reward)
+        agent.train(tf.nest.map_structure(lambda part: part[:5, tf.newaxis], data))
+    found = agent.policy.arm_values(observation).probability.numpy()
+    row = np.argmin(np.abs(found.min(axis=1) - 0.015))
+    precision, target = (part.numpy()[0] for part in agent.sums)
+    draws = np.linalg.solve(np.linalg.cholesky(precision).T, rng.normal(size=[len(target), 400_000]))
+    theta = np.linalg.solve(precision, target)[:, None] + draws
+    own, shared = (observation[name][row].numpy().astype(np.float64) for name in ("per_arm", "global"))
+    pairs = np.einsum("i,nj->nij", shared, own).reshape(4, -1)
+    values = np.concatenate([np.tile(shared, [4, 1]), own, pairs], axis=1) @ theta
+    expected = np.bincount(values.argmax(axis=0), minlength=4) / 400_000
+    assert 0.005 < expected.min() < 0.03
+    error = 4.5 * np.sqrt(expected / 400_000)  # of the draws
+    np.testing.assert_array_less(np.abs(found[row] - expected), 0.01 * expected + error)
+    one = tf.nest.map_structure(lambda part: tf.repeat(part[row : row + 1], 50, axis=0), observation)
+    again = agent.policy.action(time_steps.restart(one, 50))
+    np.testing.assert_allclose(again.info.propensity, found[row][again.action], rtol=0.01)
 
 
 @pytest.mark.parametrize("kind", ["linear", "neural"])

@@ -58,12 +58,11 @@ def test_bad_experience_is_named_before_the_state_changes(kind):
     good = experience(agent, 3)
     agent.train(good)
     before = state(agent)
-    info = good.policy_info
-    spoiled = tf.tensor_scatter_nd_update(info.chosen_arm_features, [[1, 0, 0]], [np.nan])
+    spoiled = tf.tensor_scatter_nd_update(good.observation, [[1, 0, 0]], [np.nan])
     for change, weights, message in [
         ({"reward": good.reward * np.inf}, None, "Expected finite rewards"),
-        ({"policy_info": info._replace(chosen_arm_features=spoiled)}, None, "Expected finite features"),
-        ({"policy_info": info._replace(chosen_arm_features=spoiled[..., :1])}, None, "chosen_arm_features of width"),
+        ({"observation": spoiled}, None, "Expected finite features"),
+        ({"observation": spoiled[..., :1]}, None, r"observations of 2 global features\. Received: 1"),
         ({"policy_info": ()}, None, "policy_info of this agent's policy"),
         ({"action": good.action + 3}, None, r"Expected actions in \[0, 3\)"),
         ({}, [1.0, np.nan, 1.0], "Expected finite weights >= 0"),
@@ -98,6 +97,8 @@ def test_specs_that_cannot_be_read_are_named():
         ((tf.TensorSpec([2], tf.float32), mask), "observation_and_action_constraint_splitter"),
         (arms, r"shape \[3, features\], a row for each action"),
         ({"global": tf.TensorSpec([2], tf.float32), "other": mask}, "Expected observations with keys"),
+        ({"global": {"user": mask, "hour": mask}}, "'global' features .* Received: 2 of them: hour, user"),
+        ({"global": mask, "per_arm": (mask, mask)}, "'per_arm' features .* Received: 2 of them: part 0, part 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             bandit_env.EnsembleThompsonAgent(*specs(observation))

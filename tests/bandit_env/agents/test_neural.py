@@ -8,9 +8,12 @@ import tensorflow as tf
 import bandit_env
 import tf_ensembles as tfe
 from bandit_env import problems
+from tests.bandit_env.agents.test_inputs import experience as experience_of
+from tests.bandit_env.agents.test_inputs import specs
 from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
 
 stationary_stochastic_py_environment = Lazy("tf_agents.bandits.environments.stationary_stochastic_py_environment")
+time_steps = Lazy("tf_agents.trajectories.time_step")
 tf_py_environment = Lazy("tf_agents.environments.tf_py_environment")
 
 
@@ -176,3 +179,45 @@ def test_bad_ensembles_and_rewards_are_named():
     data = loop.buffer.gather_all()
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="Expected finite rewards"):
         agent.train(data._replace(reward=data.reward * np.nan))
+
+
+def make_all_actions(bootstrap=None, actions=3):
+    def build():
+        return keras.Sequential([keras.Input([2]), keras.layers.Dense(actions)])
+
+    ensemble = tfe.Ensemble(build, 4, tfe.PriorFunction(build, 1.0), bootstrap, seed=1)
+    ensemble.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+    return bandit_env.NeuralThompsonAgent(*specs(), ensemble, all_actions=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_members_of_all_actions_learn_the_one_that_was_taken(compiled):
+    """One step of gradient descent against the derivative written out; decisions are those of single members."""
+    agent = make_all_actions(tfe.Bernoulli(0.5))
+    data = experience_of(agent, 30)
+    x, action = data.observation[:, 0].numpy(), data.action[:, 0].numpy()
+    kernel = agent.ensemble.members.variables[0].numpy()
+    said = agent.ensemble.predict(x, verbose=0)  # [30, 4, 3]
+    weight = tfe.Bernoulli(0.5).weights(1, data.policy_info.id[:, 0], np.arange(4)).numpy()
+    error = said[np.arange(30), :, action] - 1.0  # Rewards are 1.
+    slope = 2.0 * weight * error / 30.0
+    train = tf.function(agent.train, autograph=False) if compiled else agent.train
+    loss = train(data).loss
+    np.testing.assert_allclose(loss, np.mean(weight * error**2), rtol=1e-5)
+    expected = kernel - 0.1 * np.einsum("bi,bm,ba->mia", x, slope, np.eye(3)[action])
+    np.testing.assert_allclose(agent.ensemble.members.variables[0], expected, atol=1e-6)
+    assert int(agent.train_step_counter) == 1
+    assert float(agent.loss(data).loss) < loss
+    best = agent.ensemble.predict(x, verbose=0).argmax(axis=2)  # [30, 4]
+    taken = agent.policy.action(time_steps.restart(data.observation[:, 0], 30)).action.numpy()
+    assert (best == taken[:, None]).any(axis=1).all()
+    mean = agent.ensemble.predict(x, verbose=0).mean(axis=1)
+    np.testing.assert_allclose(agent.policy.arm_values(x).mean, mean, rtol=1e-5, atol=1e-6)
+
+
+def test_members_of_all_actions_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"Expected members with 3 outputs, one per action\. Received: 2"):
+        make_all_actions(actions=2)
+    env, agent = make_linear()
+    with pytest.raises(ValueError, match="Expected all_actions=False for features of arms"):
+        bandit_env.NeuralThompsonAgent(env.time_step_spec(), env.action_spec(), agent.ensemble, all_actions=True)

@@ -169,7 +169,7 @@ def test_errors_say_what_to_do():
     batch = tf.nest.map_structure(lambda part: part[tf.newaxis], pair(step, decision, env.step(decision.action)))
     with pytest.raises(tf.errors.InvalidArgumentError, match="Expected finite rewards"):
         agent.train(batch._replace(reward=batch.reward * np.nan))
-    with pytest.raises(ValueError, match=r"Expected pairs of steps, \[batch, 2\]"):
+    with pytest.raises(ValueError, match=r"Expected 2 consecutive steps, \[batch, 2\]"):
         agent.train(tf.nest.map_structure(lambda part: part[:, :1], batch))
     with pytest.raises(tf.errors.InvalidArgumentError, match="Expected actions in"):
         env.step(tf.constant([5]))
