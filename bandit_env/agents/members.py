@@ -61,13 +61,13 @@ class OneMember:
     """What one member of an ensemble says for each row of a batch, its prior included, at about one member's price.
 
     Rows are sorted by member and cut into groups of the same size, some of them not full. The weights of a group's
-    member are taken out of the stacked ones, and an ensemble of one member runs all groups at once. Members that run
-    apart or in a loop are all asked instead, and so is an only one.
+    member are taken out of the stacked ones, and an ensemble of one member runs all groups at once, or one after the
+    other where members run in a loop. Members that run separately are all evaluated instead, and so is a single one.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble, self._shell = ensemble, None
-        if ensemble.num_members > 1 and ensemble.execution == "vectorized":
+        if ensemble.num_members > 1 and "separate" not in ensemble.execution:
             self._shell = ensemble.select([0])
         # Drivers may call policies eagerly, where a map over groups would be traced at each call.
         self._compiled = tf.function(self._by_groups, reduce_retracing=True, autograph=False)
@@ -117,7 +117,13 @@ class OneMember:
             values = [[value(variable, taken) for variable in part] for part in parts]
             return shell.stateless_call(*values, rows, training=False)[0][:, 0]
 
-        return tf.vectorized_map(run_one, (x, list(stacked.values())))
+        elements = (x, list(stacked.values()))
+        if self._ensemble.execution == "vectorized":
+            return tf.vectorized_map(run_one, elements)
+        compiled = tf.function(run_one, autograph=False)
+        first = tf.nest.map_structure(lambda part: tf.TensorSpec(part.shape[1:], part.dtype), elements)
+        outputs = compiled.get_concrete_function(first).structured_outputs
+        return tf.map_fn(compiled, elements, fn_output_signature=tf.TensorSpec(outputs.shape, outputs.dtype))
 
     def _by_all(self, x: Tensor, member: Tensor) -> Tensor:
         shape = tf.concat([[-1], tf.shape(x)[2:]], axis=0)

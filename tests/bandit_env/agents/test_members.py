@@ -37,17 +37,33 @@ def own():
     return model
 
 
+def convolutions():
+    layers = [keras.layers.Reshape([2, 2, 1]), keras.layers.Conv2D(3, 2, activation="relu"), keras.layers.Flatten()]
+    return keras.Sequential([keras.Input([4]), *layers, keras.layers.Dense(2)])
+
+
+def differing():
+    """A builder of members whose activations differ: each has its own graph."""
+    activations = iter(["relu", "tanh"] * 4)
+    return lambda: keras.Sequential([keras.Input([4]), keras.layers.Dense(2, next(activations))])
+
+
 def make(name):
     made = {"prior": tfe.PriorFunction(plain, 2.0), "auto prior": tfe.PriorFunction("auto", 1.0)}
     if name == "trunk":
         trunk = keras.Sequential([keras.Input([4]), keras.layers.Dense(6, "relu")])
         prior = tfe.PriorFunction(lambda: plain(6), 1.0, on="features")
         return tfe.Ensemble(lambda: plain(6), 7, prior, trunk=trunk, seed=2)
-    build = {"state": with_state, "own call": own}.get(name, plain)
+    build = {"state": with_state, "own call": own, "convolutions": convolutions, "separate": differing()}.get(
+        name, plain
+    )
     return tfe.Ensemble(build, 1 if name == "alone" else 7, made.get(name), seed=2)
 
 
-@pytest.mark.parametrize("name", ["plain", "prior", "auto prior", "state", "trunk", "own call", "alone"])
+@pytest.mark.filterwarnings("ignore:Members run each with its own graph")
+@pytest.mark.parametrize(
+    "name", ["plain", "prior", "auto prior", "state", "trunk", "own call", "convolutions", "separate", "alone"]
+)
 def test_each_row_hears_its_own_member(name):
     ensemble = make(name)
     ensemble.compile("adam", "mse", metrics=["mae"], jit_compile=False)
@@ -55,7 +71,7 @@ def test_each_row_hears_its_own_member(name):
     x = rng.normal(size=[64, 4]).astype(np.float32)
     ensemble.fit(x, rng.normal(size=[64, 2]), epochs=1, verbose=0)
     one = members.OneMember(ensemble)
-    assert (one._shell is None) == (name in ("own call", "alone"))
+    assert (one._shell is None) == (name in ("separate", "alone"))
     ensemble.compile("sgd", "mse", jit_compile=False)  # with other metrics, and
     ensemble.fit(x, rng.normal(size=[64, 2]), epochs=1, verbose=0)  # weights
     shapes = [tf.TensorSpec([None, 3, 4]), tf.TensorSpec([None], tf.int32)]
