@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -62,13 +63,15 @@ class OneMember:
 
     Rows are sorted by member and cut into groups of the same size, some of them not full. The weights of a group's
     member are taken out of the stacked ones, and an ensemble of one member runs all groups at once, or one after the
-    other where members run in a loop. Members that run separately are all evaluated instead, and so is a single one.
+    other where members run in a loop. Members that run separately, or that Keras cannot copy, are all evaluated
+    instead, and so is a single one.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble, self._shell = ensemble, None
         if ensemble.num_members > 1 and "separate" not in ensemble.execution:
-            self._shell = ensemble.select([0])
+            with contextlib.suppress(TypeError, ValueError, NotImplementedError):  # Keras cannot copy every class.
+                self._shell = ensemble.select([0])
         # Drivers may call policies eagerly, where a map over groups would be traced at each call.
         self._compiled = tf.function(self._by_groups, reduce_retracing=True, autograph=False)
 

@@ -20,8 +20,8 @@ def with_state():
     return keras.Sequential([keras.Input([4]), *layers, keras.layers.Dense(2)])
 
 
-class Own(keras.Model):
-    """A `call` of its own: members run in a loop."""
+class Unregistered(keras.Model):
+    """A `call` of its own: members run in a loop. Keras cannot copy it."""
 
     def __init__(self):
         super().__init__()
@@ -31,8 +31,13 @@ class Own(keras.Model):
         return keras.ops.tanh(self.dense(x))
 
 
-def own():
-    model = Own()
+@keras.saving.register_keras_serializable("one_member")
+class Own(Unregistered):
+    """The same, and Keras can."""
+
+
+def built(kind):
+    model = kind()
     model(np.zeros([1, 4], np.float32))
     return model
 
@@ -54,15 +59,31 @@ def make(name):
         trunk = keras.Sequential([keras.Input([4]), keras.layers.Dense(6, "relu")])
         prior = tfe.PriorFunction(lambda: plain(6), 1.0, on="features")
         return tfe.Ensemble(lambda: plain(6), 7, prior, trunk=trunk, seed=2)
-    build = {"state": with_state, "own call": own, "convolutions": convolutions, "separate": differing()}.get(
-        name, plain
-    )
+    build = {
+        "state": with_state,
+        "own call": lambda: built(Own),
+        "not registered": lambda: built(Unregistered),
+        "convolutions": convolutions,
+        "separate": differing(),
+    }.get(name, plain)
     return tfe.Ensemble(build, 1 if name == "alone" else 7, made.get(name), seed=2)
 
 
 @pytest.mark.filterwarnings("ignore:Members run each with its own graph")
 @pytest.mark.parametrize(
-    "name", ["plain", "prior", "auto prior", "state", "trunk", "own call", "convolutions", "separate", "alone"]
+    "name",
+    [
+        "plain",
+        "prior",
+        "auto prior",
+        "state",
+        "trunk",
+        "own call",
+        "not registered",
+        "convolutions",
+        "separate",
+        "alone",
+    ],
 )
 def test_each_row_hears_its_own_member(name):
     ensemble = make(name)
@@ -71,7 +92,7 @@ def test_each_row_hears_its_own_member(name):
     x = rng.normal(size=[64, 4]).astype(np.float32)
     ensemble.fit(x, rng.normal(size=[64, 2]), epochs=1, verbose=0)
     one = members.OneMember(ensemble)
-    assert (one._shell is None) == (name in ("separate", "alone"))
+    assert (one._shell is None) == (name in ("separate", "not registered", "alone"))
     ensemble.compile("sgd", "mse", jit_compile=False)  # with other metrics, and
     ensemble.fit(x, rng.normal(size=[64, 2]), epochs=1, verbose=0)  # weights
     shapes = [tf.TensorSpec([None, 3, 4]), tf.TensorSpec([None], tf.int32)]
