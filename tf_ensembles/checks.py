@@ -42,9 +42,9 @@ def shown(value: Any) -> str:
 def integer(name: str, value: Any, least: int, most: int = LARGEST_INTEGER) -> int:
     """Returns an integer in [least, most], or raises."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"Expected an integer {name} >= {least}. Received: {shown(value)}")
+        raise ValueError(f"Expected {name} >= {least}, an integer. Received: {shown(value)}")
     if value > most:
-        raise ValueError(f"Expected an integer {name} <= {most}. Received: {shown(value)}")
+        raise ValueError(f"Expected {name} <= {most}, an integer. Received: {shown(value)}")
     return int(value)
 
 

@@ -19,7 +19,7 @@ def test_integers_are_those_of_python(value):
 
 @pytest.mark.parametrize("value", [1.5, 3.0, True, np.True_, "3", None, [3], np.array([3]), math.nan, 3 + 0j])
 def test_what_is_no_integer(value):
-    with pytest.raises(ValueError, match=r"^Expected an integer n >= 1\. Received: .+$"):
+    with pytest.raises(ValueError, match=r"^Expected n >= 1, an integer\. Received: .+$"):
         checks.integer("n", value, 1)
     with pytest.raises(ValueError, match=r"^Expected an integer seed in \[0, 2\*\*32\)\. Received: .+$"):
         checks.seed(value)

@@ -184,7 +184,7 @@ def test_a_prior_with_units_spreads_where_there_are_no_data(seed, tmp_path):
         (lambda: tfe.PriorFunction(build_vectors, normalize="yes"), "Expected normalize to be True, False or None"),
         (lambda: priors.fourier(0.0), r"Expected length_scale in \[1e-30, 1e\+30\]. Received: 0.0"),
         (lambda: priors.mlp(()), "Expected hidden, a sequence that is not empty"),
-        (lambda: priors.conv((0,)), r"Expected an integer channels\[0\] >= 1"),
+        (lambda: priors.conv((0,)), r"Expected channels\[0\] >= 1, an integer"),
     ],
 )
 def test_wrong_arguments_are_told(make, message):

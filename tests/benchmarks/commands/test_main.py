@@ -51,7 +51,7 @@ def test_help_is_far_below_a_second_of_work():
         (["nonsense"], "unknown command 'nonsense'. Expected one of: linear"),
         (["testbde"], "Did you mean 'testbed'?"),
         (["testbed", "--input-dim", "ten"], "invalid int value: 'ten'"),
-        (["testbed", "--input-dim", "0"], "Received: input_dim=0"),
+        (["testbed", "--input-dim", "0"], "Expected input_dim >= 1, an integer. Received: 0"),
         (["report", "no/such/folder"], "Received: no/such/folder"),
         (["export", "nothing.keras", "saved"], "does not exist"),
         (["--no-such-option"], "unrecognized arguments: --no-such-option"),

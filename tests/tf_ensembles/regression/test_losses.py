@@ -114,7 +114,7 @@ def test_round_trip_and_wrong_columns(loss):
         (lambda: tfe.losses.GaussianNLL(min_std=0.0), "Expected a finite min_std > 0"),
         (lambda: tfe.losses.GaussianNLL(min_std=-1.0), "Expected a finite min_std > 0"),
         (lambda: tfe.losses.StudentTNLL(df=2.0), "Expected a finite df > 2"),
-        (lambda: tfe.losses.MixtureNLL(0), "Expected an integer num_parts >= 1"),
+        (lambda: tfe.losses.MixtureNLL(0), "Expected num_parts >= 1, an integer"),
         (lambda: tfe.losses.Pinball((0.5, 1.0)), r"Expected every level in \(0, 1\). Received: 1.0"),
         (lambda: tfe.losses.Pinball((0.5, 0.1)), "Expected levels in ascending order"),
         (lambda: tfe.losses.Pinball(()), "Expected levels, a sequence that is not empty"),
