@@ -174,6 +174,8 @@ def _mix(z: tf.Tensor) -> tf.Tensor:
 
 def _words(name: str, value: Any, offset: int = 0, rank: int = 1) -> tf.Tensor:
     """Integers as unsigned 64-bit words; negative ones wrap."""
+    if isinstance(value, list | tuple) and any(map(tf.is_tensor, value)):
+        value = tf.stack(value)
     if not tf.is_tensor(value):
         value = checks.array(name, value)
         if value.ndim != rank or (value.dtype.kind not in "iu" and value.size):

@@ -89,7 +89,8 @@ def with_ours(callbacks: Any, ours: StepCounter, metrics: Mapping[str, Any]) -> 
         metrics: our metrics by the names that they are reported under, by which Keras callbacks may go.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(ours)
+        callbacks.callbacks.insert(0, ours)
+        callbacks.set_model(callbacks.model)
         return callbacks
     given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
     _tell_direction(given, metrics)

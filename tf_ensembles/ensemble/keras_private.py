@@ -126,15 +126,17 @@ def reordering(dataset: Any, is_batched: bool = True) -> str | None:
     """
     # A dataset tells where it comes from by a method that is not documented, and what it is by its class.
     name = type(dataset).__name__
-    if "Unbatch" in name:
+    if name.startswith(("_Unbatch", "_FlatMap", "_Interleave", "_ParallelInterleave")):
         is_batched = False
     elif "Batch" in name and is_batched:
         return "batch"
-    elif "Repeat" in name:
+    elif "Repeat" in name and tf.get_static_value(dataset._count) != 1:
         return "repeat"
     elif "Shuffle" in name and getattr(dataset, "_reshuffle_each_iteration", True) is not False:
         return "shuffle"
-    return next(filter(None, (reordering(source, is_batched) for source in dataset._inputs())), None)
+    # Of several that are zipped, one in a fixed order is enough: others may repeat a constant beside it.
+    steps = [reordering(source, is_batched) for source in dataset._inputs()]
+    return steps[0] if steps and all(steps) else None
 
 
 def is_global_seed_state(handle: Any) -> bool:

@@ -319,7 +319,8 @@ class Ensemble(Trunked, Collected, Steps, Served):
             sample_weight = data.as_targets(sample_weight, True)
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        if y is not None and data.is_arrays(x) and not kwargs.get("steps_per_epoch"):
+        kwargs = {name: value for name, value in kwargs.items() if (name, value) != ("steps_per_epoch", None)}
+        if y is not None and data.is_arrays(x) and "steps_per_epoch" not in kwargs:
             length = batches.num_trained_on(data.length_of(y), 0.0 if validation_data else validation_split)
             devices = self.distribute_strategy.num_replicas_in_sync
             trained = [*self._built_members().templates, *([self.trunk] if self.trains_trunk else [])]

@@ -120,11 +120,13 @@ class Steps(Settings):
         """
         layers = [keras_private.all_layers(model) for model in self._built_members().templates]
         places = [place for place, layer in enumerate(layers[0]) if layer.name == name]
-        if not places:
+        if len(places) != 1:
             names = ", ".join(layer.name for layer in layers[0] if layer.variables)
-            raise ValueError(f"Expected the name of a member's layer, one of {names}. Received: {name!r}")
+            raise ValueError(
+                f"Expected the name of one layer of a member, of {names}. Received: {name!r}, which {len(places)} have"
+            )
         if any(len(each) != len(layers[0]) for each in layers):
-            raise ValueError("Expected members with the same layers. Received: members of different depths")
+            raise ValueError("Expected members with the same layers. Received: different numbers of layers")
         for each in layers:
             each[places[0]].trainable = trainable
 
@@ -172,8 +174,6 @@ class Steps(Settings):
         of each output."""
         with frozen_members_kept(self._built_members().owned_variables(), self._frozen.in_step()):
             with tf.GradientTape() as tape:
-                # TensorFlow watches those alone that were trainable when they were made.
-                tape.watch([v.value for v in self.trainable_variables if not v.value.trainable])
                 parts = self._seen(parts, training=True)
                 said, penalty = self._forward(parts, training=True)
                 if own_loss is None:

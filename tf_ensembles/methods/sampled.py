@@ -207,7 +207,8 @@ class Sampled(Served):
             validation_data = (*self._checked(*validation_data[:2]), *validation_data[2:])
         given = dict(x=x, y=y, batch_size=batch_size, shuffle=shuffle, sample_weight=sample_weight)
         given.update(validation_split=validation_split, validation_data=validation_data)
-        if y is not None and data.is_arrays(x) and not kwargs.get("steps_per_epoch"):
+        kwargs = {name: value for name, value in kwargs.items() if (name, value) != ("steps_per_epoch", None)}
+        if y is not None and data.is_arrays(x) and "steps_per_epoch" not in kwargs:
             length = batches.num_trained_on(len(y), 0.0 if validation_data else validation_split)
             replicas.check_batches([self], length, batch_size or 32, self.distribute_strategy.num_replicas_in_sync)
             counter = callbacks.StepCounter(self.steps_per_execution != 1)

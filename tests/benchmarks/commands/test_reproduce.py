@@ -127,7 +127,7 @@ def test_a_whole_run_ends_with_verdicts_and_a_second_does_nothing(fake, tmp_path
     assert said.startswith("Reproducing the paper at preset quick, about 6 minutes on two idle cores")
     undecided = said.index("figure_4 can decide F4-marginal, F4-p, F4-bp, F4-bp50, F4-except; not F4-members")
     assert undecided < said.index("; linear: starting")
-    assert "\nfigure_2 can decide F2-marginal, F8-p, F2-bp\n" in said
+    assert "\nfigure_2 can decide F2-marginal, F2-bp-marginal, F8-p, F2-bp\n" in said
     assert "figures 2, 8, 9: ✓ F2-bp (" in said
     # What a larger run adds comes with the verdicts.
     assert "--preset standard: decides the same claims, with more seeds" in said

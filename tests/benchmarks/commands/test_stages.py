@@ -42,7 +42,7 @@ def test_something_is_said_at_once_and_again_every_few_seconds():
 
 
 def test_a_terminal_has_one_line_that_is_drawn_again(monkeypatch):
-    monkeypatch.setattr(stages.shutil, "get_terminal_size", lambda: os.terminal_size((60, 20)))
+    monkeypatch.setattr(stages.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((60, 20)))
     said = Terminal()
     with stages.Stages("What it does", said) as shown:
         shown.plan({"one": 10.0})

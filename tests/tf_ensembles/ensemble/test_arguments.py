@@ -6,6 +6,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import tf_ensembles as tfe
@@ -146,8 +147,41 @@ def test_layers_are_unfrozen_as_in_keras(build):
     frozen = ensemble.members.member_values(1)[0]
     _fit(ensemble)
     np.testing.assert_array_equal(ensemble.members.member_values(1)[0], frozen)
-    with pytest.raises(ValueError, match=r"Expected the name of a member's layer, one of .*first.*'third'"):
+    with pytest.raises(ValueError, match=r"the name of one layer of a member, of .*first.*'third', which 0 have"):
         ensemble.set_layer_trainable("third", True)
+
+
+@pytest.mark.filterwarnings("ignore:Members run each with its own graph")
+@pytest.mark.parametrize("build", [_frozen_first, _differing()])
+@pytest.mark.parametrize("trainable", [(True,), (False,), (False, True)])
+def test_what_is_frozen_or_unfrozen_is_saved_and_loaded(build, trainable, tmp_path):
+    ensemble = tfe.Ensemble(build, 2)
+    for flag in trainable:
+        ensemble.set_layer_trainable("first", flag)
+    ensemble.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
+    _fit(ensemble)
+    ensemble.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(X, verbose=0), ensemble.predict(X, verbose=0))
+    assert len(loaded.trainable_variables) == len(ensemble.trainable_variables)
+
+
+def test_a_name_that_two_layers_have_is_refused():
+    def build():
+        parts = [keras.Sequential([keras.Input((6,)), layers.Dense(6, name="same")]) for _ in range(2)]
+        return keras.Sequential([keras.Input((6,)), *parts, layers.Dense(3)])
+
+    with pytest.raises(ValueError, match="Received: 'same', which 2 have"):
+        tfe.Ensemble(build, 2).set_layer_trainable("same", False)
+
+
+def test_custom_loops_get_gradients_of_layers_that_were_unfrozen():
+    ensemble = tfe.Ensemble(_frozen_first, 2)
+    ensemble.set_layer_trainable("first", True)
+    ensemble.compile("sgd", LOSS)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(ensemble(X, training=True) ** 2)
+    assert all(g is not None for g in tape.gradient(loss, [v.value for v in ensemble.trainable_variables]))
 
 
 def test_an_ensemble_is_frozen_and_unfrozen_as_a_whole_as_in_keras():

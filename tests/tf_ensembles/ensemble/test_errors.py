@@ -235,10 +235,10 @@ class _LabelsLoss(_MovingLoss):
 
 def test_a_loss_that_keeps_a_state_is_refused():
     ensemble = tfe.Ensemble(builders.dense, 2)
-    with pytest.raises(ValueError, match=r"Expected a loss without state: all members would share it.*moving"):
+    with pytest.raises(ValueError, match=r"Expected a stateless loss, since all members share it.*moving"):
         ensemble.compile("sgd", _MovingLoss())
     ensemble.compile("sgd", _LabelsLoss())
-    with pytest.raises(ValueError, match="Expected a loss without state"):
+    with pytest.raises(ValueError, match="Expected a stateless loss"):
         ensemble.fit(X, np.zeros((20, 7), np.float32), verbose=0)
     ensemble.compile("sgd", _ScaledLoss())
     ensemble.fit(X, np.zeros((20, 3), np.float32), verbose=0)
@@ -320,3 +320,51 @@ def test_ragged_inputs_are_refused_at_once_and_sparse_ones_are_trained_on():
     ensemble.fit(sparse, Y, batch_size=20, verbose=0)
     dense.fit(X, Y, batch_size=20, verbose=0)
     np.testing.assert_allclose(ensemble.predict(X, verbose=0), dense.predict(X, verbose=0), atol=1e-6)
+
+
+class Thresholded(keras.optimizers.SGD):
+    """Couples variables only where gradients are large."""
+
+    def apply(self, grads, trainable_variables=None):
+        factor = tf.minimum(1.0, 100.0 / tf.linalg.global_norm(grads))
+        return super().apply([factor * grad for grad in grads], trainable_variables)
+
+
+class NotCopied(keras.optimizers.SGD):
+    """Has an argument that its configuration does not have."""
+
+    def __init__(self, rate):
+        super().__init__(rate)
+
+
+def test_optimizers_are_tried_with_large_gradients_and_where_they_cannot_be_a_warning_says_so():
+    ensemble = tfe.Ensemble(builders.dense, 2)
+    with pytest.raises(ValueError, match="whose update of one variable depends on the gradients of others"):
+        ensemble.compile(Thresholded(0.1), LOSS)
+    with pytest.warns(UserWarning, match="Whether NotCopied updates members independently could not be checked"):
+        ensemble.compile(NotCopied(0.1), LOSS)
+    ensemble.fit(X, Y, verbose=0, steps_per_epoch=None)
+
+
+def test_losses_that_draw_or_have_no_hash_are_taken():
+    class Drawing(keras.losses.Loss):
+        __hash__ = None
+
+        def __eq__(self, other):
+            return self is other
+
+        def call(self, y, outputs):
+            return tf.reduce_mean((y - outputs - keras.random.normal(tf.shape(outputs))) ** 2, axis=-1)
+
+    ensemble = tfe.Ensemble(builders.dense, 2)
+    ensemble.compile("sgd", Drawing())
+    ensemble.fit(X, np.zeros((20, 3), np.float32), verbose=0)
+
+
+def test_datasets_in_a_fixed_order_are_numbered():
+    examples = tf.data.Dataset.from_tensor_slices((X, Y))
+    constants = tf.data.Dataset.from_tensors(1.0).repeat()
+    series = keras.utils.timeseries_dataset_from_array(X, Y, 3, batch_size=None)
+    rows = examples.batch(6).flat_map(lambda x, y: tf.data.Dataset.from_tensor_slices((x, y)))
+    for dataset in (tf.data.Dataset.zip(examples.map(lambda x, _: x), constants), series, rows, examples.repeat(1)):
+        assert int(next(iter(tfe.number_examples(dataset)))[0]["tfe_example_id"]) == 0

@@ -33,18 +33,18 @@ _HARMLESS = frozenset({
     "TensorArraySizeV3", "TensorArrayConcatV3", "TensorArraySplitV3", "TensorArrayGradV3", "TensorArrayCloseV3",
 })  # fmt: skip
 _ASSIGN = ("Assign", "ResourceScatter", "ResourceApply", "ResourceStrided")  # how the names of those that write begin
-_STATELESS: weakref.WeakSet[Any] = weakref.WeakSet()  # losses that were seen to keep no state
+_STATELESS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # losses seen to be so, by `id`
 
 
 @dataclasses.dataclass(frozen=True)
 class Effects:
     """What a traced call does besides returning outputs."""
 
-    unlisted: tuple[str, ...]  # the names of variables that it uses and that are not among those it was said to have
+    unlisted: tuple[str, ...]  # the names of variables that it uses and that are not in `listed`
     operations: tuple[str, ...]  # the types of operations in it that draw or keep a state
     assigns: bool  # whether it writes to any variable
     shares_seed: bool  # whether it draws from Keras's global generator
-    has_gradient: bool  # whether it says itself what the gradient of a part of it is
+    has_gradient: bool  # whether it defines a custom gradient
 
     def describe(self) -> str | None:
         """Returns what members would share, or lose, if one call stood for all of them; None if nothing."""
@@ -53,11 +53,9 @@ class Effects:
                 "a layer calls keras.random without a seed; give it a keras.random.SeedGenerator that the layer keeps"
             )
         if self.unlisted:
-            return (
-                f"a layer uses the variable {self.unlisted[0]}, which is none of the model's (add_weight creates one)"
-            )
+            return f"a layer uses the variable {self.unlisted[0]}, which Keras does not track (add_weight is tracked)"
         if self.operations:
-            return f"a layer runs {self.operations[0]}, which draws or keeps a state outside of Keras's variables"
+            return f"a layer runs {self.operations[0]}, which may keep state or draw outside of the model's variables"
         if self.has_gradient:
             return "a layer has a custom gradient, which would be lost where members are computed together"
         return None
@@ -72,21 +70,19 @@ def trace(call: Callable[..., Any], *arguments: Any, listed: Iterable[Any] = ())
         listed: the Keras variables that the call is known to use.
     """
     graph = tf.function(call, autograph=False).get_concrete_function(*arguments).graph
-    known = {id(variable.value.handle) for variable in listed}
+    parts = [part for variable in listed for part in getattr(variable.value, "values", [variable.value])]
+    known = {id(part.handle) for part in parts}  # Those of all replicas.
     handles = [handle for handle, _ in graph.captures if keras_private.is_variable_handle(handle)]
     unlisted = [handle for handle in handles if id(handle) not in known]
     names = {id(variable.handle): variable.name.split(":")[0] for variable in graph.variables}
     nodes = keras_private.nodes(graph)
     types = {node.op for node in nodes}
     return Effects(
-        tuple(names.get(id(handle), "that a function holds") for handle in unlisted),
+        tuple(names.get(id(handle), "<captured variable>") for handle in unlisted),
         tuple(sorted(kind for kind in types if _is_stateful(kind))),
         any(kind.startswith(_ASSIGN) for kind in types),
         any(map(keras_private.is_global_seed_state, unlisted)),
-        any(
-            not source.startswith(_KNOWN_GRADIENTS)
-            for source in filter(None, map(keras_private.gradient_source, nodes))
-        ),
+        any(source and not _is_known_gradient(source) for source in map(keras_private.gradient_source, nodes)),
     )
 
 
@@ -102,23 +98,29 @@ def check_stateless(loss: Any, y: Any, outputs: Any) -> None:
         y: targets of a batch, or their spec.
         outputs: of one member on that batch, or their spec.
     """
-    if loss in _STATELESS:
+    if id(loss) in _STATELESS:
         return
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y, outputs)]
     try:
-        assigns = trace(loss, *specs).assigns
+        traced = trace(loss, *specs)
     except Exception as error:
         raise NotTraceableError(str(error)) from error
-    if assigns:
+    if traced.assigns and len(traced.unlisted) > traced.shares_seed:  # To draw is no state that couples members.
         raise ValueError(
-            f"Expected a loss without state: all members would share it. Received: {loss.name}, which writes to a "
-            "variable; keep that in a layer of the member and use add_loss there"
+            f"Expected a stateless loss, since all members share it. Received: {loss.name}, which assigns a variable. "
+            "Move the state into a layer and call add_loss there"
         )
-    _STATELESS.add(loss)
+    _STATELESS[id(loss)] = loss
 
 
 def _is_stateful(kind: str) -> bool:
     return kind not in _HARMLESS and not kind.startswith(_ASSIGN) and keras_private.is_stateful(kind)
+
+
+def _is_known_gradient(source: str) -> bool:
+    """Whether a gradient in this file is that of the operations themselves, as those of `tf.nn` are."""
+    # `tf.grad_pass_through` and `tf.recompute_grad` are in one file; the first replaces a gradient by another.
+    return source.startswith(_KNOWN_GRADIENTS) and not source.endswith("custom_gradient.py")
 
 
 def is_known(types: Iterable[type], sources: Iterable[str]) -> bool:

@@ -82,8 +82,8 @@ def _set_cell(cell: Any, value: Any) -> None:
 
 
 def _walk(what: str, value: Any, put: Callable[[Any], None], seen: dict[int, Any], depth: int) -> Iterator[Item]:
-    if isinstance(value, tf.Tensor) and value.dtype in (tf.resource, tf.variant):
-        return  # A handle.
+    if isinstance(value, tf.Tensor) and (value.dtype in (tf.resource, tf.variant) or not hasattr(value, "numpy")):
+        return  # A handle, or what a call has left of the graph in which it was traced.
     if isinstance(value, (*_PLAIN, np.ndarray, tf.Tensor, type)):
         yield Item(what, value, put)
     elif isinstance(value, tf.Variable):

@@ -109,11 +109,13 @@ class MemberStack(Members):
                 shape=(self.num_members, *variable.shape),
                 dtype=variable.dtype,
                 initializer=_Constant(np.stack(values)),
-                trainable=trainable and variable.trainable,
+                # As it was made, not as it is: files list variables in an order that freezing must not change.
+                trainable=trainable and variable.value.trainable,
                 autocast=False,
                 constraint=_PerMember(constraint, self.num_members) if constraint else None,
                 name=f"{index}_{variable.name}",
             )
+            stacked[id(variable)].trainable = trainable and variable.trainable
         return stacked
 
     def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor | None]:

@@ -157,7 +157,7 @@ def test_variables_that_keras_does_not_know_stay_untouched_and_each_members_own(
 
 
 def test_an_untracked_variable_of_keras_is_each_members_own():
-    assert "which is none of the model's" in _separate(_build(Untracked)).execution
+    assert "which Keras does not track" in _separate(_build(Untracked)).execution
 
 
 @pytest.mark.parametrize("layer", [layers.LSTM, layers.GRU, layers.SimpleRNN])
@@ -193,6 +193,72 @@ def _reversed(x):
 def test_custom_gradients_are_kept(tmp_path):
     for eager in (True, False):
         ensemble_contract.check(_build(Reversed), X, tmp_path, execution="separate members", run_eagerly=eager)
+
+
+@_register
+class PassedThrough(layers.Layer):
+    """Rounds, and passes gradients through."""
+
+    def call(self, x):
+        return tf.grad_pass_through(tf.round)(x)
+
+
+@tf.custom_gradient
+def _steep(weights):
+    return tf.reduce_sum(tf.abs(weights)), lambda gradient: 10.0 * gradient * tf.sign(weights)
+
+
+@_register
+class Steep(keras.regularizers.Regularizer):
+    def __call__(self, weights):
+        return 0.01 * _steep(weights)
+
+    def get_config(self):
+        return {}
+
+
+@_register
+class Regularized(keras.Model):
+    """A regularizer has a custom gradient, where no layer is seen one by one."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden, self.out = layers.Dense(3, kernel_regularizer=Steep()), layers.Dense(2)
+
+    def call(self, x):
+        return self.out(tf.nn.relu(self.hidden(x)))
+
+
+@_register
+class Compiled(layers.Layer):
+    """Its `call` is a `tf.function`, which keeps what it was traced with; members start with the same weights."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    @tf.function
+    def call(self, x):
+        return x * self.scale
+
+
+@pytest.mark.parametrize("build", [_build(PassedThrough), Regularized, _build(Compiled)])
+def test_what_only_gradients_or_other_weights_tell_runs_apart(build, tmp_path):
+    ensemble_contract.check(build, X, tmp_path, execution="separate members", run_eagerly=False)
+
+
+def test_a_call_that_leaves_a_tensor_in_the_model_is_built():
+    class Keeping(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden = layers.Dense(2)
+
+        def call(self, x):
+            self.last = x
+            return self.hidden(x)
+
+    ensemble = tfe.Ensemble(Keeping, 2)
+    ensemble.adapt(X)
+    assert ensemble.predict(X, verbose=0).shape == (ROWS, 2, 2)
 
 
 def test_gradients_of_tensorflows_own_functions_need_no_members_apart():
@@ -233,7 +299,17 @@ def test_priors_that_are_no_fixed_function_are_refused():
         def call(self, x):
             return x + tf.random.normal(tf.shape(x))
 
-    for layer in (Drawing, Counting):
+    class Kept(layers.Layer):
+        """Counts in a variable that Keras knows."""
+
+        def build(self, shape):
+            self.count = self.add_weight(initializer="zeros", trainable=False)
+
+        def call(self, x):
+            self.count.assign(self.count + 1.0)
+            return x * self.count
+
+    for layer in (Drawing, Counting, Kept):
         with pytest.raises(ValueError, match="Expected priors that are the same function at every call"):
             tfe.Ensemble(_build(), 2, prior=tfe.PriorFunction(_build(layer), scale=1.0))
 
