@@ -18,6 +18,9 @@ from tf_ensembles import files
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import keras_private
 
+# Within the folder of backups: the last one, and the one before; within a backup: weights and the epoch.
+_LATEST, _PREVIOUS, _WEIGHTS, _STATE = "latest", "previous", "model.weights.h5", "training.json"
+
 
 class StepCounter(keras.callbacks.Callback):
     """Keeps, in a variable, how many steps a model had taken when `fit` asked for batches. `fit` adds one itself.
@@ -176,8 +179,6 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         delete_checkpoint: whether to remove backups when training is complete.
     """
 
-    _LATEST, _PREVIOUS, _WEIGHTS, _STATE = "latest", "previous", "model.weights.h5", "training.json"
-
     def __init__(
         self,
         backup_dir: str | os.PathLike[str],
@@ -196,7 +197,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         if not self.model.built:
             raise ValueError("Expected a model that is built before `fit`, to restore it. Received: one that is not")
         damaged = ""
-        for name in (self._LATEST, self._PREVIOUS):
+        for name in (_LATEST, _PREVIOUS):
             files.recover(self._folder / name)
             try:
                 self._epoch = self._restore(self._folder / name)
@@ -212,12 +213,12 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def _restore(self, folder: pathlib.Path) -> int:
         """Gives the model the weights of a backup, checked before; returns how many epochs it has seen."""
-        state, _ = files.read_json(folder / self._STATE)
-        if files.checksum(folder / self._WEIGHTS) != state.get("weights"):
-            raise files.DamagedError(f"{self._WEIGHTS}, which does not match its checksum")
+        state, _ = files.read_json(folder / _STATE)
+        if files.checksum(folder / _WEIGHTS) != state.get("weights"):
+            raise files.DamagedError(f"{_WEIGHTS}, which does not match its checksum")
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        self.model.load_weights(folder / self._WEIGHTS)
+        self.model.load_weights(folder / _WEIGHTS)
         keras_private.begin_at(self.model, int(state["epoch"]))
         return int(state["epoch"])
 
@@ -240,25 +241,25 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def _save(self) -> None:
         self._batches_unsaved = 0
-        latest = self._folder / self._LATEST
+        latest = self._folder / _LATEST
         if self.double_checkpoint and latest.exists():
-            with files.atomic_path(self._folder / self._PREVIOUS) as temporary:
+            with files.atomic_path(self._folder / _PREVIOUS) as temporary:
                 shutil.copytree(latest, temporary)
         with files.atomic_path(latest) as temporary:
             temporary.mkdir()
-            weights = temporary / self._WEIGHTS
+            weights = temporary / _WEIGHTS
             self.model.save_weights(weights)
             with weights.open("rb") as file:
                 os.fsync(file.fileno())
-            files.write_json(temporary / self._STATE, {"epoch": self._epoch, "weights": files.checksum(weights)})
+            files.write_json(temporary / _STATE, {"epoch": self._epoch, "weights": files.checksum(weights)})
 
     def on_train_end(self, logs: Any = None) -> None:
         """Removes backups, unless they are kept."""
         keras_private.begin_at(self.model, None)  # Or else the next `fit` would begin there.
         if not self.delete_checkpoint:
             return
-        for name in (self._PREVIOUS, self._LATEST):
-            (self._folder / name / self._STATE).unlink(missing_ok=True)  # First: without it, there is no backup.
+        for name in (_PREVIOUS, _LATEST):
+            (self._folder / name / _STATE).unlink(missing_ok=True)  # First: without it, there is no backup.
             shutil.rmtree(self._folder / name, ignore_errors=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()

@@ -152,10 +152,10 @@ def test_layers_are_unfrozen_as_in_keras(build):
 
 
 @pytest.mark.filterwarnings("ignore:Members run each with its own graph")
-@pytest.mark.parametrize("build", [_frozen_first, _differing()])
+@pytest.mark.parametrize("make_build", [lambda: _frozen_first, _differing])
 @pytest.mark.parametrize("trainable", [(True,), (False,), (False, True)])
-def test_what_is_frozen_or_unfrozen_is_saved_and_loaded(build, trainable, tmp_path):
-    ensemble = tfe.Ensemble(build, 2)
+def test_what_is_frozen_or_unfrozen_is_saved_and_loaded(make_build, trainable, tmp_path):
+    ensemble = tfe.Ensemble(make_build(), 2)
     for flag in trainable:
         ensemble.set_layer_trainable("first", flag)
     ensemble.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)

@@ -170,17 +170,27 @@ def _moved_apart(own: Any, ours: Any, template: keras.Model) -> bool:
 def _values(model: keras.Model, place: int) -> list[Any]:
     """Returns values of a model's variables, moved a little by its place: members may start with the same ones."""
     values = [tf.convert_to_tensor(variable.value) for variable in model.variables]
-    return [v * (1.0 + 0.1 * place) + 0.01 * place if v.dtype.is_floating else v for v in values]
+    return [v * (1.1 + 0.1 * place) + 0.01 * (1 + place) if v.dtype.is_floating else v for v in values]
 
 
 def _alone(model: keras.Model, inputs: Any, training: bool, place: int) -> tuple[Any, list[Any]]:
-    """Returns what a model says, and the values that its variables take by that; None for those that stay."""
-    before = _values(model, place)
-    mapping = list(zip(model.variables, before, strict=True))
-    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-        output = model(inputs, training=training)
-        after = [scope.get_current_value(variable) for variable in model.variables]
-    return output, [new if new is not old else None for new, old in zip(after, before, strict=True)]
+    """Returns what a model returns, and the values that its variables take by that; None for those that stay.
+
+    Variables are really assigned, and put back: a `tf.function` within a call may read them in its own way.
+    """
+    before = [tf.identity(variable.value) for variable in model.variables]
+    _assign(model, _values(model, place))
+    try:
+        with keras.StatelessScope(collect_losses=True) as scope:
+            output = model(inputs, training=training)
+        return output, [scope.get_current_value(variable) for variable in model.variables]
+    finally:
+        _assign(model, before)
+
+
+def _assign(model: keras.Model, values: Sequence[Any]) -> None:
+    for variable, value in zip(model.variables, values, strict=True):
+        variable.assign(value)
 
 
 class _Rows:

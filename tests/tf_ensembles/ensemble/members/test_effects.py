@@ -26,7 +26,7 @@ class KerasNoise(layers.Layer):
 
 class TensorFlowNoise(layers.Layer):
     def call(self, x, training=False):
-        return tf.cond(tf.constant(training), lambda: x + tf.random.normal(tf.shape(x)), lambda: x)
+        return x + tf.random.normal(tf.shape(x)) if training else x
 
 
 class GeneratorNoise(layers.Layer):
@@ -211,7 +211,7 @@ def _steep(weights):
 @_register
 class Steep(keras.regularizers.Regularizer):
     def __call__(self, weights):
-        return 0.01 * _steep(weights)
+        return 0.01 * _steep(tf.convert_to_tensor(weights))
 
     def get_config(self):
         return {}
