@@ -206,7 +206,7 @@ def test_normals_are_normal_and_independent():
         ({"num_problems": 10**12}, r"fit in memory.*Received: 1000000000000 problems"),
         ({"num_members": 10**12}, r"fit in memory.*Received: num_members=1000000000000"),
         ({"horizon": 10**12}, r"fit in memory.*Received: horizon=1000000000000"),
-        ({"horizon": 5.5}, "integer horizon >= 1. Received: 5.5"),
+        ({"horizon": 5.5}, "horizon >= 1, an integer. Received: 5.5"),
         ({"first_problem": 2**32 - 2}, "first <= 4294967293"),
         ({"agent_name": "ensemble-x"}, "agent name"),
         ({"marks": [0]}, r"marks\[0\] >= 1"),

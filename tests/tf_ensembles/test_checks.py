@@ -26,13 +26,13 @@ def test_what_is_no_integer(value):
 
 
 def test_integers_beyond_their_limits():
-    with pytest.raises(ValueError, match=r"n >= 1. Received: 0"):
+    with pytest.raises(ValueError, match=r"n >= 1, an integer. Received: 0"):
         checks.integer("n", 0, 1)
-    with pytest.raises(ValueError, match=r"n <= 9. Received: 10"):
+    with pytest.raises(ValueError, match=r"n <= 9, an integer. Received: 10"):
         checks.integer("n", 10, 1, 9)
-    with pytest.raises(ValueError, match=r"n <= 9223372036854775807. Received: int"):
+    with pytest.raises(ValueError, match=r"n <= 9223372036854775807, an integer. Received: int"):
         checks.integer("n", 10**5000, 1)  # Python refuses to print it.
-    with pytest.raises(ValueError, match=r"sizes\[1\] >= 1. Received: 0"):
+    with pytest.raises(ValueError, match=r"sizes\[1\] >= 1, an integer. Received: 0"):
         checks.integers("sizes", (4, 0), 1)
     assert checks.integers("sizes", range(1, 4), 1) == (1, 2, 3)
     assert checks.integers("sizes", (), 1, empty=True) == ()

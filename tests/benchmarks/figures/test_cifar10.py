@@ -129,6 +129,7 @@ def test_smaller_presets_name_their_problems_apart():
 def test_figures_write_tables_and_pictures(name, tmp_path):
     lines = _write(FIGURES[name], "quick", _rows(FIGURES[name], "quick"), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
+        "checksums.json",
         f"{name}.csv",
         f"{name}_runs.csv",
         f"{name}.png",

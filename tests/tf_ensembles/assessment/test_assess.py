@@ -246,7 +246,7 @@ def test_regressions_are_assessed():
         ({"groups": np.full(60, 0.5)}, r"Expected groups \[60\] of strings"),
         ({"groups": [str(i) for i in range(59)] + ["0"], "class_names": ["a"]}, "Expected 3 class names"),
         ({"level": 1.0}, "Expected level"),
-        ({"num_draws": 1}, "integer num_draws >= 2"),
+        ({"num_draws": 1}, "num_draws >= 2, an integer"),
         ({"kind": "logits"}, "Expected kind for a plain Keras model only"),
         ({"x": np.full_like(LOGITS, np.nan)}, "Expected finite member outputs"),
     ],

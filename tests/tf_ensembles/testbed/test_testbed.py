@@ -248,7 +248,7 @@ def test_other_inputs_classes_and_anchors_are_options():
         ({"temperature": 0.0}, "temperature > 0"),
         ({"data_ratio": 0.0}, "at least one training example"),
         ({"num_classes": 1}, "num_classes >= 2"),
-        ({"input_dim": 1.5}, "integer input_dim >= 1. Received: 1.5"),
+        ({"input_dim": 1.5}, "input_dim >= 1, an integer. Received: 1.5"),
         ({"input_dim": 10**12}, "fit in memory"),
         ({"seed": True}, "integer seed"),
         ({"flip": testbed.LabelFlip(0.25, 5, 0)}, "classes below 2"),
