@@ -80,7 +80,9 @@ def why_separate(models: Sequence[keras.Model], sample: Any) -> str | None:
     # The last is one that the template is not; the loop over members is the template's own call for each.
     looped = not layer_rules.runs_by_layer(models[0])
     members = [len(models) - 1] if looped else sorted({0, len(models) // 2, len(models) - 1})
-    return _outputs_differ([models[member] for member in members], models[0], sample)
+    known = _is_keras_only(models[0], first)
+    places = [None if known else place for place in range(len(members))]
+    return _outputs_differ([models[member] for member in members], places, models[0], sample)
 
 
 def shared_effects(model: keras.Model, items: Sequence[layer_state.Item], sample: Any) -> str | None:
@@ -129,11 +131,13 @@ def _is_keras_only(model: keras.Model, items: Sequence[layer_state.Item]) -> boo
     return not stateful and effects.is_known(types_, sources)
 
 
-def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample: Any) -> str | None:
+def _outputs_differ(
+    models: Sequence[keras.Model], places: Sequence[int | None], template: keras.Model, sample: Any
+) -> str | None:
     inputs, alone = None, None
     for inputs in _batches(template, sample):
         try:
-            alone = [_alone(model, inputs, False, place) for place, model in enumerate(models)]
+            alone = [_alone(model, inputs, False, place) for place, model in zip(places, models, strict=True)]
             break
         except Exception:  # A batch of ours need not be one that the model takes.
             continue
@@ -142,11 +146,9 @@ def _outputs_differ(models: Sequence[keras.Model], template: keras.Model, sample
     random = layer_rules.draws_together(template) and bool(layer_rules.shared_generators(template))
     for training in (False, True) if not random else (False,):
         if training:
-            alone = [_alone(model, inputs, True, place) for place, model in enumerate(models)]
-        together = _together(models, template, inputs, training)
-        for place, (model, (own, changed), (ours, ours_changed)) in enumerate(
-            zip(models, alone, together, strict=True)
-        ):
+            alone = [_alone(model, inputs, True, place) for place, model in zip(places, models, strict=True)]
+        together = _together(models, places, template, inputs, training)
+        for place, model, (own, changed), (ours, ours_changed) in zip(places, models, alone, together, strict=True):
             mode = "training" if training else "inference"
             if not _close(own, ours, template) and (
                 not training or _close(own, _alone(model, inputs, True, place)[0], model)
@@ -167,25 +169,32 @@ def _moved_apart(own: Any, ours: Any, template: keras.Model) -> bool:
     return own is None or ours is None or not _close(own, ours, template)
 
 
-def _values(model: keras.Model, place: int) -> list[Any]:
-    """Returns values of a model's variables, moved a little by its place: members may start with the same ones."""
+def _values(model: keras.Model, place: int | None) -> list[Any]:
+    """Returns values of a model's variables, moved a little by its place, since members may start with the same ones.
+
+    With None they are as they are: enough where all of a call is Keras's own.
+    """
     values = [tf.convert_to_tensor(variable.value) for variable in model.variables]
+    if place is None:
+        return values
     return [v * (1.1 + 0.1 * place) + 0.01 * (1 + place) if v.dtype.is_floating else v for v in values]
 
 
-def _alone(model: keras.Model, inputs: Any, training: bool, place: int) -> tuple[Any, list[Any]]:
+def _alone(model: keras.Model, inputs: Any, training: bool, place: int | None) -> tuple[Any, list[Any]]:
     """Returns what a model returns, and the values that its variables take by that; None for those that stay.
 
     Variables are really assigned, and put back: a `tf.function` within a call may read them in its own way.
     """
-    before = [tf.identity(variable.value) for variable in model.variables]
-    _assign(model, _values(model, place))
+    before = [] if place is None else [tf.identity(variable.value) for variable in model.variables]
+    if place is not None:
+        _assign(model, _values(model, place))
     try:
         with keras.StatelessScope(collect_losses=True) as scope:
             output = model(inputs, training=training)
         return output, [scope.get_current_value(variable) for variable in model.variables]
     finally:
-        _assign(model, before)
+        if place is not None:
+            _assign(model, before)
 
 
 def _assign(model: keras.Model, values: Sequence[Any]) -> None:
@@ -205,10 +214,10 @@ class _Rows:
 
 
 def _together(
-    models: Sequence[keras.Model], template: keras.Model, inputs: Any, training: bool
+    models: Sequence[keras.Model], places: Sequence[int | None], template: keras.Model, inputs: Any, training: bool
 ) -> list[tuple[Any, list[Any]]]:
     """Returns what `_alone` does for each model, as the stack computes it: with the template's graph."""
-    columns = zip(*(_values(model, place) for place, model in enumerate(models)), strict=True)
+    columns = zip(*(_values(model, place) for place, model in zip(places, models, strict=True)), strict=True)
     rows = [_Rows(column) for column in columns]
     stacked: Any = {id(v): row for v, row in zip(template.variables, rows, strict=True)}
     output = Runner(stacked, len(models), training).run(template, inputs)
