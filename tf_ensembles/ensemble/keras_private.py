@@ -193,6 +193,27 @@ def symbolic_outputs(model: keras.Model, sample: Any) -> Any:
     return model(keras.tree.map_structure(lambda v: keras.KerasTensor(v.shape, v.dtype.name), sample))
 
 
+class _BuiltError(Exception):
+    """Ends a symbolic call once the model is built."""
+
+
+def build(model: keras.Model, sample: Any) -> None:
+    """Creates the variables of a model as a symbolic call does, without its outputs; nothing is computed."""
+    # A subclassed model is traced twice by a call: to be built, and again for its outputs. `Model.build` takes shapes
+    # only, and guesses the dtypes of inputs.
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise _BuiltError
+
+    vars(model)["symbolic_call"] = stop  # Past `Layer.__setattr__`, which would track it.
+    try:
+        symbolic_outputs(model, sample)
+    except _BuiltError:
+        pass
+    finally:
+        del vars(model)["symbolic_call"]
+
+
 def standardize_inputs(graph: Any, inputs: Any) -> Any:
     """Returns inputs in the structure, rank and dtype that a functional model's nodes expect."""
     # A functional model does this at the start of `call`, which we replace.

@@ -111,7 +111,7 @@ class Draft:
         for member, model in enumerate(self.models):
             if not model.built:
                 with self._drawing(member):
-                    structure.call_on(model, sample)
+                    structure.build_on(model, sample)
 
     def see(self, examples: Callable[[], Any], member: keras.Model, sample: Any, name: str | None = None) -> None:
         """Does nothing: these models need no data."""

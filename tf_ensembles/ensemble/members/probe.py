@@ -95,8 +95,15 @@ def shared_effects(model: keras.Model, items: Sequence[layer_state.Item], sample
     """
     if _is_keras_only(model, items):
         return None
-    traced = trace(model, sample, (True, False))
+    traced = trace(model, sample, _modes(model))
     return traced if isinstance(traced, str) else traced.describe()
+
+
+def _modes(model: keras.Model) -> tuple[bool, ...]:
+    """Returns the values of `training` that can make a difference."""
+    # A graph takes `training` only to hand it on to its layers.
+    parts = [layer for layer in keras_private.all_layers(model) if not layer_rules.has_graph(layer)]
+    return (False, True) if any(map(keras_private.takes_training, parts)) else (False,)
 
 
 def check_fixed(prior: keras.Model, sample: Any) -> None:
@@ -144,7 +151,7 @@ def _outputs_differ(
     if alone is None:
         return "members cannot be compared with their stack, since they fail on batches of random numbers and of zeros"
     random = layer_rules.draws_together(template) and bool(layer_rules.shared_generators(template))
-    for training in (False, True) if not random else (False,):
+    for training in (False,) if random else _modes(template):
         if training:
             alone = [_alone(model, inputs, True, place) for place, model in zip(places, models, strict=True)]
         together = _together(models, places, template, inputs, training)

@@ -5,6 +5,7 @@ Everything inside works on a list of outputs, of which most ensembles have one; 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,6 +84,14 @@ def call_on(model: keras.Model, sample: Any) -> Any:
     except Exception:  # Shapes may depend on values, and a call may want to see them.
         return model(sample)
     return returned if all(part.shape and part.shape[-1] for part in leaves(returned)) else model(sample)
+
+
+def build_on(model: keras.Model, sample: Any) -> None:
+    """Creates the variables of a model for a batch like this one."""
+    with contextlib.suppress(Exception):  # As in `call_on`.
+        keras_private.build(model, sample)
+    if not all(layer.built for layer in keras_private.all_layers(model)):
+        call_on(model, sample)
 
 
 def of(model: keras.Model, sample: Any, what: str) -> Structure:
