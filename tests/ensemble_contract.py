@@ -78,6 +78,9 @@ def check(
         model.fit(given, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     after = arrays(ensemble(x))
     close(after, together(alone, given), tolerance, "after training")
+    for member in range(MEMBERS):
+        single = arrays(ensemble._call_member(x, tf.constant(member)))
+        close(single, [part[:, [member]] for part in after], tolerance, f"member {member} by itself")
     close(ensemble.member(1)(x), [part[:, 1] for part in after], tolerance, "taken out")
     for member, model in enumerate(alone):
         for variable, value in zip(model.variables, ensemble.members.member_values(member), strict=True):

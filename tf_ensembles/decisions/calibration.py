@@ -19,6 +19,7 @@ from tf_ensembles.decisions import fitting, noise
 from tf_ensembles.decisions.fitting import Objective
 from tf_ensembles.decisions.wrapped import Wrapped
 from tf_ensembles.ensemble import outputs as outputs_lib
+from tf_ensembles.ensemble.serving import Served
 from tf_ensembles.metrics import kinds, likelihood
 from tf_ensembles.metrics.kinds import Kind
 
@@ -253,6 +254,8 @@ class IsotonicCalibrated(Wrapped):
     def kind(self) -> Kind:
         """What member outputs are: probabilities of both classes."""
         return Kind.PROBABILITIES
+
+    _call_member = Served._call_member  # A member's probabilities follow the mixture's, which all members make.
 
     def transform(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns calibrated probabilities `[batch, members, 2]`."""

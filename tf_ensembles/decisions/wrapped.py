@@ -95,6 +95,10 @@ class Wrapped(Served):
         """Returns member outputs `[batch, members, outputs]`; nothing here is trained."""
         return self.transform(self.model(inputs, training=False))
 
+    def _call_member(self, inputs: Any, member: tf.Tensor) -> tf.Tensor:
+        """Returns what `call` does of one member, `[batch, 1, outputs]`: outputs are transformed member by member."""
+        return self.transform(self.model._call_member(inputs, member))
+
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Array:
         """Returns member outputs `[batch, members, outputs]`, which `tfe.metrics` know."""
         return kinds.tagged(self._transformed(self.model.predict(x, *args, **kwargs)), self.kind)

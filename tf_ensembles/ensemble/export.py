@@ -72,6 +72,19 @@ def export_saved_model(model: Any, path: str | os.PathLike[str]) -> pathlib.Path
     return target
 
 
+def draw_member(seed: int, key: tf.Tensor, healthy: Any) -> tf.Tensor:
+    """Returns the index of the member that a key draws among those that are healthy, an int32 scalar.
+
+    Args:
+        seed: the ensemble's.
+        key: int64 scalar.
+        healthy: indices of the members that have not diverged.
+    """
+    healthy = tf.convert_to_tensor(healthy, tf.int32)
+    draw = draws.portable_uniform(seed, key, draws.Purpose.SERVED_MEMBER)
+    return tf.gather(healthy, tf.cast(draw * tf.cast(tf.size(healthy), draw.dtype), tf.int32))
+
+
 class _Endpoints:
     """What each signature computes, from a structure of inputs: that of each output, by its name if there are more."""
 
@@ -87,12 +100,17 @@ class _Endpoints:
         return any(part.has_quantiles for part in self._parts)
 
     def _each(self, x: Any, healthy: bool, ask: Callable[[_Endpoint, tf.Tensor], dict[str, tf.Tensor]]) -> Any:
-        found = {}
-        for part, raw in zip(self._parts, structure.leaves(self._model(x, training=False)), strict=True):
-            said = ask(part, outputs.of_members(raw, self._healthy) if healthy else raw)
+        def ask_part(part: _Endpoint, raw: tf.Tensor) -> dict[str, tf.Tensor]:
+            return ask(part, outputs.of_members(raw, self._healthy) if healthy else raw)
+
+        return self._by_name(self._model(x, training=False), ask_part)
+
+    def _by_name(self, raw: Any, ask: Callable[[_Endpoint, tf.Tensor], dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        named = {}
+        for part, each in zip(self._parts, structure.leaves(raw), strict=True):
             prefix = "" if len(self._parts) == 1 else f"{part.name}_"
-            found.update({f"{prefix}{key}": value for key, value in said.items()})
-        return found
+            named.update({f"{prefix}{key}": value for key, value in ask(part, each).items()})
+        return named
 
     def mixture(self, x: Any) -> dict[str, tf.Tensor]:
         return self._each(x, True, _Endpoint.mixture)
@@ -101,9 +119,8 @@ class _Endpoints:
         return self._each(x, False, _Endpoint.members)
 
     def sample(self, x: Any, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        draw = draws.portable_uniform(self._model.seed, key, draws.Purpose.SERVED_MEMBER)
-        member = tf.cast(draw * len(self._healthy), tf.int32)
-        return self._each(x, True, lambda part, raw: part.sample(raw, member, key))
+        raw = self._model._call_member(x, draw_member(self._model.seed, key, self._healthy))
+        return self._by_name(raw, lambda part, outputs: part.sample(outputs, key))
 
     def quantiles(self, x: Any, levels: tf.Tensor) -> dict[str, tf.Tensor]:
         inside = tf.debugging.assert_equal(
@@ -159,10 +176,11 @@ class _Endpoint:
         variances = components.member_variances(self._head.components(raw))
         return {"logits": raw, "mean": self._head.means(raw), "std": tf.sqrt(variances)}
 
-    def sample(self, raw: tf.Tensor, member: tf.Tensor, key: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sample(self, raw: tf.Tensor, key: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What one member says, from its outputs `[batch, 1, ..., outputs]`."""
         if self._head is None:
-            return {"probabilities": tf.gather(self._predictions(raw), member, axis=1)}
-        chosen = tf.gather(raw, member, axis=1)
+            return {"probabilities": self._predictions(raw)[:, 0]}
+        chosen = raw[:, 0]
         mean = self._head.means(chosen)
         if not self.has_quantiles:
             return {"mean": mean}

@@ -10,9 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, export, keras_private, outputs
 from tf_ensembles.ensemble.members import structure
+from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.ensemble.outputs import Output
 from tf_ensembles.methods import selection
@@ -31,6 +33,7 @@ class Served(keras.Model):
     """A Keras model of members that has `outputs_said`, `diverged` and `predict`, as `Ensemble` does."""
 
     _structure: Structure = Structure()  # of what a member returns
+    _member_function: Hidden | None = None  # `_call_member`, compiled
     _outputs_argument: Any = "auto"  # what outputs are said to be
     _output_losses: tuple[Any, ...] = (None,)  # of each output
     _output_weights: tuple[float, ...] = (1.0,)
@@ -109,15 +112,50 @@ class Served(keras.Model):
         Where an example has several labels, these are their probabilities, `[batch, ..., labels]`. Several outputs come
         in the structure in which a member returns them; those of which nothing is known, without a loss, as None.
         """
+        self._require_kinds()
+        return self._mixtures(self._members_said(x, batch_size))
+
+    def sample(self, x: Any, key: int) -> Any:
+        """Returns the prediction of one member, drawn by `key`: a function from the ensemble, for Thompson sampling.
+
+        Probabilities `[batch, ..., classes]` or means `[batch, ..., targets]`, as of `predict_proba`. The same key
+        draws the same member for every batch, here and in the `sample` signature of the export. Where members are
+        stacked, it costs what one member does.
+
+        Args:
+            x: one batch of inputs, `[batch, ...]`.
+            key: an integer, such as the number of an episode or of a user.
+        """
+        self._require_kinds()
+        if self._member_function is None:
+
+            def compute(inputs: Any, key: tf.Tensor, healthy: tf.Tensor) -> Any:
+                return self._call_member(inputs, export.draw_member(self.seed, key, healthy))
+
+            self._member_function = Hidden(tf.function(compute, reduce_retracing=True))
+        inputs = tf.nest.map_structure(tf.convert_to_tensor, x)
+        key = tf.constant(checks.integer("key", key, least=-(2**63)), tf.int64)
+        outputs_of_one = self._member_function.value(inputs, key, tf.constant(_healthy(self), tf.int32))
+        return self._mixtures(structure.leaves(outputs_of_one))
+
+    def _call_member(self, inputs: Any, member: tf.Tensor) -> Any:
+        """Returns what `call` does of one member, `[batch, 1, ...]`."""
+        return tf.nest.map_structure(lambda part: tf.gather(part, [member], axis=1), self(inputs, training=False))
+
+    def _require_kinds(self) -> None:
+        """Raises where nothing is known of what outputs mean."""
         listed = self.outputs_said()
         if len(listed) == 1 or all(output.kind is None for output in listed):
             listed[0].require()
-        found: list[Any] = []
-        for output, said in zip(listed, self._members_said(x, batch_size), strict=True):
-            everyone, kind = np.arange(said.shape[1]), output.kind
-            mixed = None if kind is None else outputs.mixture(kind, tf.convert_to_tensor(said), everyone, output.head)
-            found.append(None if kind is None else np.asarray(outputs.two_columns(kind, mixed)))
-        return self._structure.pack(found)
+
+    def _mixtures(self, members: Sequence[Any]) -> Any:
+        """Returns the mixture's prediction from members' outputs, a list of `[batch, members, ...]`."""
+        mixtures: list[Any] = []
+        for output, each in zip(self.outputs_said(), members, strict=True):
+            everyone, kind = np.arange(each.shape[1]), output.kind
+            mixed = None if kind is None else outputs.mixture(kind, tf.convert_to_tensor(each), everyone, output.head)
+            mixtures.append(None if kind is None else np.asarray(outputs.two_columns(kind, mixed)))
+        return self._structure.pack(mixtures)
 
     def predict_distribution(self, x: Any, batch_size: int | None = None) -> Any:
         """Returns the exact predictive distribution of a regression: the mixture of its healthy members' distributions.

@@ -91,12 +91,32 @@ class Members(keras.layers.Layer):
         """
         raise AttributeError
 
+    def run_member(self, inputs: Any, member: tf.Tensor) -> Any:
+        """Returns the outputs of one member in inference, in the structure of a member's, each `[1, batch, ...]`.
+
+        Args:
+            inputs: `[batch, ...]`, or a structure of such.
+            member: its index, an integer tensor `[]`.
+        """
+        # Every member runs here; a stack does better.
+        return tf.nest.map_structure(lambda part: _select_member(part, member), self.run(inputs, training=False)[0])
+
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns outputs, each `[members, batch, ...]`."""
         return self.run(inputs, training)[0]
 
 
-def prior_outputs(priors: Members, x: Any) -> Any:
-    """Returns the unscaled priors in the structure of the priors' outputs, each `[members, batch, ...]`."""
-    said = priors.run(x, training=False)[0]
-    return tf.nest.map_structure(lambda part: tf.stop_gradient(tf.cast(part, tf.float32)), said)
+def _select_member(outputs: tf.Tensor, member: tf.Tensor) -> tf.Tensor:
+    """Returns one member of outputs `[members, batch, ...]` as `[1, batch, ...]`, with its mask."""
+    mask = keras_private.mask_of(outputs)
+    selected = tf.gather(outputs, [member])
+    return selected if mask is None else keras_private.with_mask(selected, tf.gather(mask, [member]))
+
+
+def prior_outputs(priors: Members, x: Any, member: tf.Tensor | None = None) -> Any:
+    """Returns the unscaled priors in the structure of the priors' outputs, each `[members, batch, ...]`.
+
+    Of one member, if its index is given, each is `[1, batch, ...]`.
+    """
+    outputs = priors.run(x, training=False)[0] if member is None else priors.run_member(x, member)
+    return tf.nest.map_structure(lambda part: tf.stop_gradient(tf.cast(part, tf.float32)), outputs)

@@ -158,6 +158,12 @@ def mapped_parts(model: keras.Model) -> list[str]:
     return [name for name in looped_parts(model) if name not in unrolled]
 
 
+def unrolls(model: keras.Model) -> bool:
+    """Whether convolutions run once per member, all else for all members at once, and no penalty is of activations."""
+    regularized = any(getattr(layer, "activity_regularizer", None) for layer in keras_private.all_layers(model))
+    return bool(looped_parts(model)) and not mapped_parts(model) and not regularized
+
+
 def looped_parts(model: keras.Model) -> tuple[str, ...]:
     """Returns the names of the parts that run once per member; empty when everything is vectorized."""
     if not runs_by_layer(model):

@@ -9,8 +9,27 @@ import keras
 import tensorflow as tf
 
 from tf_ensembles.ensemble import keras_private
-from tf_ensembles.ensemble.members import layer_rules
+from tf_ensembles.ensemble.members import layer_rules, structure
 from tf_ensembles.ensemble.members.mapping import Call, Lookup, Mapped, Said, Stacked
+
+# Of one member's batch. More numbers than these leave the cache before the next layer reads them, and running member by
+# member is faster than layer by layer; TensorFlow also fuses a lone convolution with its bias and activation.
+_CACHED_ACTIVATIONS = 2**18
+
+
+def call_member(template: keras.Model, stacked: dict[int, keras.Variable], inputs: Any, member: tf.Tensor) -> Any:
+    """Returns one member's outputs in inference, `[batch, ...]`: the template's own call, with that member's weights.
+
+    Args:
+        template: the model that stands for all members.
+        stacked: the stacked variable `[members, ...]` for the `id` of each variable of the template.
+        inputs: `[batch, ...]`, or a structure of such.
+        member: its index, an integer tensor `[]`.
+    """
+    pairs = [(variable, stacked[id(variable)]) for variable in template.variables if id(variable) in stacked]
+    values = [(variable, tf.gather(all_members.value, member)) for variable, all_members in pairs]
+    with keras.StatelessScope(state_mapping=values):
+        return template(inputs, training=False)
 
 
 class Runner:
@@ -53,9 +72,43 @@ class Runner:
     def run(self, template: keras.Model, inputs: Any) -> Any:
         """Runs the members' model in the best way that is known."""
         self._draws_together = layer_rules.draws_together(template)
-        if layer_rules.runs_by_layer(template):
+        if not layer_rules.runs_by_layer(template):
+            return self.each(template, [inputs], {})
+        size = layer_rules.activation_size(template)
+        if size is None or self.training or tf.executing_eagerly() or not layer_rules.unrolls(template):
             return self.run_graph(template, inputs)
-        return self.each(template, [inputs], {})
+        return self._run_by_size(template, inputs, max(1, _CACHED_ACTIVATIONS // size))
+
+    def _run_by_size(self, template: keras.Model, inputs: Any, most: int) -> Any:
+        """Predicts layer by layer with convolutional members, or, more than `most` examples, member by member."""
+        form = keras_private.output_structure(template)
+        form = form[0] if isinstance(form, list | tuple) and len(form) == 1 else form
+        specs = structure.leaves(form)
+        size = tf.shape(tf.nest.flatten(inputs)[0])[0]
+
+        def by_layer() -> list[tf.Tensor]:
+            return [part.tensor for part in structure.leaves(self.run_graph(template, inputs))]
+
+        def by_member() -> list[tf.Tensor]:
+            # Converters to TensorFlow Lite know no lists of tensors, which `tf.map_fn` makes.
+            def body(member: tf.Tensor, *outputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                parts = structure.leaves(call_member(template, self._stacked, inputs, member))
+                pairs = zip(outputs, parts, strict=True)
+                return member + 1, *(
+                    tf.tensor_scatter_nd_update(whole, [[member]], part[None]) for whole, part in pairs
+                )
+
+            blank = [tf.zeros([self.num_members, size, *spec.shape[1:]], spec.dtype) for spec in specs]
+            return list(tf.while_loop(lambda member, *_: member < self.num_members, body, [0, *blank])[1:])
+
+        penalties = list(self._penalties)
+        outputs = tf.cond(size > most, by_member, by_layer)
+        self._penalties = penalties  # Tensors of a branch cannot be used outside of it.
+        self._add_weight_penalties(template)
+        shaped = [
+            tf.ensure_shape(part, [self.num_members, *spec.shape]) for part, spec in zip(outputs, specs, strict=True)
+        ]
+        return structure.like(form, [Stacked(part) for part in shaped])
 
     def run_graph(self, model: keras.Model, inputs: Any) -> Any:
         """Runs a Sequential or Functional model node by node."""

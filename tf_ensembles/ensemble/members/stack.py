@@ -18,7 +18,7 @@ from tf_ensembles.ensemble.members import layer_rules, mapping, structure
 from tf_ensembles.ensemble.members.base import Members, prior_outputs
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.mapping import Lookup, Stacked
-from tf_ensembles.ensemble.members.runner import Runner
+from tf_ensembles.ensemble.members.runner import Runner, call_member
 from tf_ensembles.ensemble.members.separate import SeparateMembers
 from tf_ensembles.ensemble.members.structure import Structure
 from tf_ensembles.regression.heads import Head
@@ -126,6 +126,17 @@ class MemberStack(Members):
         self._looked_up = Hidden(runner.looked_up)
         return structure.like(said, [self._of_all(part) for part in structure.leaves(said)]), runner.penalty()
 
+    def run_member(self, inputs: Any, member: tf.Tensor) -> Any:
+        """Returns the outputs of one member in inference, each `[1, batch, ...]`, at the price of one model."""
+        outputs = call_member(self.template, self._stacked.value, inputs, member)
+
+        def expand(part: Any) -> tf.Tensor:
+            mask = keras_private.mask_of(part)
+            expanded = tf.convert_to_tensor(part)[None]
+            return expanded if mask is None else keras_private.with_mask(expanded, tf.convert_to_tensor(mask)[None])
+
+        return structure.like(outputs, [expand(part) for part in structure.leaves(outputs)])
+
     def _of_all(self, part: Any) -> tf.Tensor:
         if isinstance(part, Stacked):
             return part.tensor
@@ -223,6 +234,7 @@ def add_prior(
     x: Any,
     known: Any,
     heads: Sequence[Head | None],
+    member: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """Returns members' outputs, each `[members, batch, ...]`, with their scaled priors' added.
 
@@ -234,8 +246,9 @@ def add_prior(
         x: inputs `[batch, ...]`.
         known: the priors' outputs on `x`, each `[batch, members, ...]`, where they were computed before; or None.
         heads: of each output: which columns of a regression are means, to which alone a prior is added.
+        member: the index of the one member that `results`, each `[1, batch, ...]`, are of; None for all.
     """
-    found = prior_outputs(priors, x) if known is None else known
+    found = prior_outputs(priors, x, member) if known is None else known
     parts = said.split(_one(found), "a prior", missing=True)
     added = []
     for result, part, scale, head in zip(results, parts, scales, heads, strict=True):
