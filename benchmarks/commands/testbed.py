@@ -82,8 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="blocks of members trained at a time (default: one per core)"
     )
     options.add_results(parser, "results/testbed", "folder of the CSV file")
-    for former, option in (("--agent", "--agents"), ("--seed", "--seeds"), ("--num-members", "--members")):
-        options.formerly(parser, former, option)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -86,10 +86,10 @@ class Report:
         return Highlight(told.title, sections[name].figure, panel, verdicts)
 
 
-def collect(folder: str | os.PathLike[str]) -> Report:
-    """Reads a results folder, judges the claims, and returns what to write."""
+def collect(folder: str | os.PathLike[str], judged: Sequence[judge.Result] = ()) -> Report:
+    """Reads a results folder, judges the claims but those that were `judged` already, and returns what to write."""
     tables = Tables(folder)
-    results = tuple(judge.evaluate(tables))
+    results = tuple(judge.evaluate(tables, judged=judged))
     require_some(tables, results)
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())

@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = MemberConfig()
     parser.add_argument("--agent", choices=AGENTS, default="ensemble-p", help="(default ensemble-p)")
     parser.add_argument("--members", type=int, metavar="M", help="how many (default 10; 1 for vgg)")
-    options.formerly(parser, "--num-members", "--members")
     parser.add_argument("--num-train", type=int, metavar="T", help="training images (default: all)")
     parser.add_argument(
         "--subset", default="balanced", metavar="WHICH", help="balanced (default), balanced-7 (drawn by seed 7), first"
