@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
         comparison = report_compare.compare(*args.compare)
         written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
-        changed = [one.first.claim.id for one in comparison.claims if one.first.verdict != one.second.verdict]
+        changed = [one.first.claim.id for one in comparison.claims if one.differs]
         found = {
             "differing": changed,
             "scores": [dataclasses.asdict(one) | {"gap": one.gap.numbers()} for one in comparison.scores],
