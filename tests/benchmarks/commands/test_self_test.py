@@ -40,7 +40,7 @@ def test_a_wrong_answer_is_seen(tmp_path, monkeypatch):
 
     right = linear.posterior
     monkeypatch.setattr(linear, "posterior", lambda x, y, noise, prior: right(x, y, 1.01 * np.asarray(noise), prior))
-    with pytest.raises(AssertionError, match="the posterior.s covariance"):
+    with pytest.raises(AssertionError, match=r"the posterior.s covariance"):
         self_test._linear()
 
 
