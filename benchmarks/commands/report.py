@@ -1,7 +1,7 @@
 """Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
 
-`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
-and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables, and `report FOLDER
+`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html and
+claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables, and `report FOLDER
 --seal` takes tables that were changed as they are. `report --compare A B` sets two folders side by side, with
 differences and their intervals.
 """
@@ -101,17 +101,14 @@ def redraw(folder: pathlib.Path) -> None:
 
 
 def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the report as HTML, Markdown and CSV, and returns the paths, the HTML first."""
+    """Writes the report as HTML and its claims as CSV, and returns the paths, the HTML first."""
     from benchmarks.report import html as report_html
-    from benchmarks.report import markdown as report_markdown
     from tf_ensembles import files
 
-    written = [folder / "report.html", folder / "report.md", folder / "claims.csv"]
-    texts = report_html.render(report), report_markdown.render(report)
-    for final, text in zip(written, texts, strict=False):
-        with files.atomic_path(final) as path:
-            path.write_text(text, encoding="utf-8")
-    with files.atomic_path(written[2]) as path:
+    written = [folder / "report.html", folder / "claims.csv"]
+    with files.atomic_path(written[0]) as path:
+        path.write_text(report_html.render(report), encoding="utf-8")
+    with files.atomic_path(written[1]) as path:
         claims_table(report.results).to_csv(path, index=False, float_format="%.6g")
     return written
 

@@ -20,7 +20,7 @@ from benchmarks.figures.base import Figure
 from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables
 from benchmarks.report import content as report_content
-from benchmarks.report import markdown, page
+from benchmarks.report import page
 from benchmarks.stats import Interval
 from tf_ensembles import files
 
@@ -128,12 +128,10 @@ def _labeled(figure: Figure, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(comparison: Comparison, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the comparison as HTML and Markdown, and returns the paths."""
-    written = [folder / "compare.html", folder / "compare.md"]
-    for final, text in zip(written, (render_html(comparison), render_markdown(comparison)), strict=True):
-        with files.atomic_path(final) as path:
-            path.write_text(text, encoding="utf-8")
-    return written
+    """Writes the comparison as HTML, and returns its path."""
+    with files.atomic_path(folder / "compare.html") as path:
+        path.write_text(render_html(comparison), encoding="utf-8")
+    return [folder / "compare.html"]
 
 
 _CLAIM_HEADER = ["claim", "effect", "verdict A", "verdict B", "A", "B", "B - A"]
@@ -204,15 +202,6 @@ def _short(text: str) -> str:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def render_markdown(comparison: Comparison) -> str:
-    """Returns the comparison as Markdown."""
-    first, second = (markdown.escape(folder) for folder in comparison.folders)
-    lines = ["# Two results side by side", "", f"A: {first}  ", f"B: {second}", "", _NOTE]
-    for name, (header, rows) in as_tables(comparison).items():
-        lines += ["", f"## {name}", "", *markdown.table(header, rows)]
-    return "\n".join(lines) + "\n"
 
 
 def render_html(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""Gathers what a report shows from a results folder; `html` and `markdown` write it down."""
+"""Gathers what a report shows from a results folder; `html` writes it down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.figures.tables import Tables
 from benchmarks.report import story
 from tf_ensembles import files, machine
 
-ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
+ENVIRONMENT, TIMES = "environment.json", "times.json"
 _MISSING = " is not there"  # how a table that is missing is told
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
@@ -59,7 +59,6 @@ class Report:
     sections: tuple[Section, ...]
     environment: dict[str, str]
     times: tuple[tuple[str, str], ...]  # part, and what it took
-    speed: TextTable | None
     beyond: tuple[tuple[str, tuple[judge.Result, ...]], ...] = ()  # families of claims that are not the paper's
     damaged: tuple[str, ...] = ()  # what is wrong with tables that are not what was written
 
@@ -93,9 +92,8 @@ def collect(folder: str | os.PathLike[str], judged: Sequence[judge.Result] = ())
     require_some(tables, results)
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
-    times, speed = _read_times(tables.folder), _read_speed(tables.folder)
-    beyond, damaged = _beyond(tables), tuple(tables.damaged())
-    return Report(str(tables.folder), results, sections, environment, times, speed, beyond, damaged)
+    times, beyond = _read_times(tables.folder), _beyond(tables)
+    return Report(str(tables.folder), results, sections, environment, times, beyond, tuple(tables.damaged()))
 
 
 def _beyond(tables: Tables) -> tuple[tuple[str, tuple[judge.Result, ...]], ...]:
@@ -209,14 +207,6 @@ def _read_times(folder: pathlib.Path) -> tuple[tuple[str, str], ...]:
         (str(name), f"{value:,.0f} s" if isinstance(value, float | int) else str(value))
         for name, value in found.items()
     )
-
-
-def _read_speed(folder: pathlib.Path) -> TextTable | None:
-    """A list of objects, such as `{"what": ..., "measured": ..., "command": ...}`, as a table."""
-    found = _read_json(folder / SPEED)
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    header = list(dict.fromkeys(str(key) for row in rows for key in row))
-    return (header, [[str(row.get(key, "")) for key in header] for row in rows]) if rows else None
 
 
 def _read_json(path: pathlib.Path) -> Any:

@@ -247,12 +247,9 @@ _METHOD = (
 def _about(report: Report) -> str:
     """How verdicts are reached, what it took, and where and with what it was made."""
     parts = [fold("How verdicts are reached", "".join(f"<p>{text}</p>" for text in _METHOD), "method")]
-    times = (
-        table(["part", "time"], report.times, "What each part of this run took", numbers=(1,)) if report.times else ""
-    )
-    speed = table(*report.speed, "Speed measurements") if report.speed is not None else ""
-    if times or speed:
-        parts.append(fold("Times and speed", times + speed, "speed"))
+    if report.times:
+        times = table(["part", "time"], report.times, "What each part of this run took", numbers=(1,))
+        parts.append(fold("Times", times, "times"))
     rows = list(report.environment.items()) or [("", "This folder does not say where it was made.")]
     made = table(["what", "value"], rows, "Where and with what the results were made")
     parts.append(fold("Versions and machine", made, "environment"))
