@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import pathlib
 import tempfile
@@ -51,8 +50,6 @@ def _checks(folder: pathlib.Path) -> Iterator[tuple[str, str | None, Callable[[]
     yield "linear KL", "tensorflow_probability", _kl
     yield "bandit", None, _bandit
     yield "TF-Agents", "tf_agents", _tf_agents
-    yield "tables", "pandas", lambda: _table(folder / "table.csv")
-    yield "pictures", "matplotlib", lambda: _picture(folder / "picture.png")
 
 
 def _expect(what: str, holds: Any) -> None:
@@ -176,23 +173,3 @@ def _tf_agents() -> str:
     same = np.isclose(regret.regret, expected.problem_regret[0], atol=1e-4).mean()
     _expect("the decisions of the compiled rollout", same >= 0.9)
     return f"a driver makes the rollout's decisions in {same:.0%} of 20 problems"
-
-
-def _table(path: pathlib.Path) -> str:
-    from benchmarks import stats
-
-    extras.require("scipy", "An interval")
-    pandas = importlib.import_module("pandas")
-    pandas.DataFrame({"score": [1.0, 2.0, 3.0]}).to_csv(path, index=False)
-    interval = stats.mean_interval(pandas.read_csv(path).score.to_numpy())
-    half = 4.3027 / math.sqrt(3.0)  # Student's t with two degrees of freedom
-    testing.assert_allclose([interval.low, interval.high], [2.0 - half, 2.0 + half], rtol=1e-4)
-    return "a table and a 95% interval of it"
-
-
-def _picture(path: pathlib.Path) -> str:
-    figure = importlib.import_module("matplotlib.figure").Figure()
-    figure.subplots().plot([0.0, 1.0], [0.0, 1.0])
-    figure.savefig(path)
-    _expect("a picture of some size", path.stat().st_size > 1000)
-    return "a picture"

@@ -41,16 +41,6 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
-class Highlight:
-    """A small chart of the first screen: a panel of a figure as it is, and verdicts on it."""
-
-    title: str
-    figure: Figure
-    panel: Panel | None  # None where it was not measured
-    verdicts: tuple[tuple[judge.Result, str], ...]  # each with what its claim says in three words
-
-
-@dataclasses.dataclass(frozen=True)
 class Report:
     """All that a report says."""
 
@@ -67,22 +57,18 @@ class Report:
         """The verdicts of the paper's sentences."""
         return tuple(by_sentence.judge_all(self.results))
 
-    def result(self, claim_id: str) -> judge.Result | None:
+    def result(self, claim_id: str) -> judge.Result:
         """Returns the result of a claim by its id."""
-        return next((result for result in self.results if result.claim.id == claim_id), None)
+        return next(result for result in self.results if result.claim.id == claim_id)
 
-    @property
-    def highlights(self) -> tuple[Highlight, ...]:
-        """The charts of the first screen."""
-        return tuple(self._highlight(one) for one in story.HIGHLIGHTS)
-
-    def _highlight(self, told: story.Highlight) -> Highlight:
-        sections = {one.figure.id: one for one in self.sections}
-        known = [(name, panel) for name in told.figures for panel in sections[name].panels if told.shows(panel)]
-        name, panel = known[0] if known else (told.figures[0], None)
-        found = [(self.result(claim), words) for claim, words in told.claims.items()]
-        verdicts = tuple((result, words) for result, words in found if result is not None)
-        return Highlight(told.title, sections[name].figure, panel, verdicts)
+    def highlighted(self, highlight: story.Highlight) -> tuple[Figure, Panel | None]:
+        """Returns the panel of a chart of the first screen, and its figure; None where it was not measured."""
+        sections = {section.figure.id: section for section in self.sections}
+        for name in highlight.figures:
+            for panel in sections[name].panels:
+                if highlight.shows(panel):
+                    return sections[name].figure, panel
+        return sections[highlight.figures[0]].figure, None
 
 
 def collect(folder: str | os.PathLike[str], judged: Sequence[judge.Result] = ()) -> Report:

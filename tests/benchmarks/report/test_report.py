@@ -107,15 +107,16 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
     counts = [sum(one.reduced == reduced for one in content.sentences) for reduced in (False, True)]
     assert all(f"{count} supported" in first for count in counts)
     assert first.count('<svg class="plot small-plot"') == 4
-    assert [one.figure.id for one in content.highlights] == ["F2", "F3", "F6", "T1"]
-    for one in content.highlights:
-        (mine,) = [section for section in content.sections if section.figure == one.figure]
-        assert one.panel in mine.panels
-        assert html.escape(panels.finding(one.panel)) in first
-        for result, words in one.verdicts:
-            assert f'href="#claim-{result.claim.id}"' in first
+    for highlight, name in zip(story.HIGHLIGHTS, ["F2", "F3", "F6", "T1"], strict=True):
+        figure, panel = content.highlighted(highlight)
+        (section,) = [section for section in content.sections if section.figure == figure]
+        assert figure.id == name
+        assert panel in section.panels
+        assert html.escape(panels.finding(panel)) in first
+        for claim, words in highlight.claims.items():
+            assert f'href="#claim-{claim}"' in first
             assert words in first
-            assert judge.format_effect(result.deciding) in first
+            assert judge.format_effect(content.result(claim).deciding) in first
     # Every figure is in the chapter of its part, and what leads a chapter is not folded.
     assert {chapter.part for chapter in story.CHAPTERS} == {figure.part for figure in registry.figures()}
     folded = re.findall(r'<details class="figure"><summary><h3 id="figure-([^"]+)"', text)
@@ -129,7 +130,7 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
 def test_a_chart_that_was_not_measured_says_so(world, tmp_path):
     shutil.copytree(world / "linear", tmp_path / "linear")
     content = report_content.collect(tmp_path)
-    assert [one.panel is None for one in content.highlights] == [True, True, True, False]
+    assert [content.highlighted(one)[1] is None for one in story.HIGHLIGHTS] == [True, True, True, False]
     text = report_html.render(content)
     assert text[: text.index('id="short"')].count("Not measured in this folder.") == 3
 
