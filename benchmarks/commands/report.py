@@ -51,39 +51,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the report and prints the verdicts; returns 1 where tables are not what was written."""
-    found: dict[str, Any]
-    damaged: tuple[str, ...] = ()
-    if args.compare is not None:
-        from benchmarks.report import compare as report_compare
+    return _compare(args) if args.compare is not None else _report(args)
 
-        comparison = report_compare.compare(*args.compare)
-        written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
-        changed = [one.first.claim.id for one in comparison.claims if one.differs]
-        found = {
-            "differing": changed,
-            "scores": [dataclasses.asdict(one) | {"gap": one.gap.numbers()} for one in comparison.scores],
+
+def _compare(args: argparse.Namespace) -> int:
+    from benchmarks.report import compare
+
+    comparison = compare.compare(*args.compare)
+    written = compare.write(comparison, args.output or pathlib.Path("results/compare"))
+    scores = [dataclasses.asdict(score) | {"gap": score.gap.numbers()} for score in comparison.scores]
+    differing = [pair.first.claim.id for pair in comparison.claims if pair.differs]
+    answer = {"differing": differing, "scores": scores, "wrote": written}
+    options.answer(args, answer, _with_paths(compare.format_text(comparison), written))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from benchmarks.report import content
+
+    folder = options.chosen_folder(args, DEFAULT)
+    if args.seal:
+        seals.add(*folder.glob("*/*.csv"))
+    report = content.collect(folder)
+    written = write(report, args.output or folder)
+    if args.redraw:
+        redraw(folder)
+    sentences = [
+        {
+            "text": sentence.statement.text,
+            "where": sentence.statement.where,
+            "verdict": sentence.verdict,
+            "as_one_family": sentence.adjusted,
+            "reduced": sentence.reduced,
+            "claims": sentence.statement.claims,
         }
-        text = report_compare.format_text(comparison)
-    else:
-        from benchmarks.report import content as report_content
+        for sentence in report.sentences
+    ]
+    claims = options.verdicts(report.results)
+    answer = {"claims": claims, "sentences": sentences, "wrote": written, "damaged": report.damaged}
+    options.answer(args, answer, _with_paths(format_text(report), written))
+    return 1 if report.damaged else 0
 
-        folder = options.chosen_folder(args, DEFAULT)
-        if args.seal:
-            seals.add(*folder.glob("*/*.csv"))
-        report = report_content.collect(folder)
-        damaged = report.damaged
-        written = write(report, args.output or folder)
-        if args.redraw:
-            redraw(folder)
-        found, text = {"claims": options.verdicts(report.results)}, format_text(report)
-        found["sentences"] = [
-            {"text": one.statement.text, "where": one.statement.where, "verdict": one.verdict}
-            | {"as_one_family": one.adjusted, "reduced": one.reduced, "claims": list(one.statement.claims)}
-            for one in report.sentences
-        ]
-    wrote = "\n".join(f"  {path}" for path in written)
-    options.answer(args, found | {"wrote": written, "damaged": damaged}, f"{text}\n\nWrote:\n{wrote}")
-    return 1 if damaged else 0
+
+def _with_paths(text: str, written: list[pathlib.Path]) -> str:
+    return "\n".join([text, "", "Wrote:", *(f"  {path}" for path in written)])
 
 
 def redraw(folder: pathlib.Path) -> None:

@@ -80,7 +80,7 @@ def choose(only: str | None = None) -> list[Part]:
     chosen = {figure.id for figure in wanted} | {figure.same_runs_as for figure in wanted}
     groups = {name: (tuple(registry.select(members)), seconds) for name, (members, seconds) in _GROUPS.items()}
     grouped = {figure for figures, _ in groups.values() for figure in figures}
-    groups |= {one.title: ((one,), _OTHER_SECONDS) for one in registry.figures() if one not in grouped}
+    groups |= {figure.title: ((figure,), _OTHER_SECONDS) for figure in registry.figures() if figure not in grouped}
     parts = []
     for name, (figures, seconds) in groups.items():
         kept = tuple(figure for figure in figures if figure.id in chosen or figure.same_runs_as in chosen - {""})
@@ -195,8 +195,12 @@ def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
     from benchmarks.claims import presets
 
     sizes = presets.preset_sizes(preset)
-    missing = [one.claim for one in results if one.verdict == stats.NOT_MEASURED and presets.missing(one.claim, sizes)]
-    left_open = [one.claim.id for one in results if one.verdict == stats.INCONCLUSIVE]
+    missing = [
+        result.claim
+        for result in results
+        if result.verdict == stats.NOT_MEASURED and presets.missing(result.claim, sizes)
+    ]
+    left_open = [result.claim.id for result in results if result.verdict == stats.INCONCLUSIVE]
     lines = []
     for larger in options.PRESETS[options.PRESETS.index(preset) + 1 :]:
         sizes = presets.preset_sizes(larger)
@@ -217,7 +221,7 @@ def _prepare_images(data: str | None, output: pathlib.Path, shown: stages.Stages
     with stages.logged(output / _LOGS / "images.txt", shown.hear):
         try:
             how = cifar10.prepare_cifar10(data)
-        except (ValueError, ImportError, OSError):
+        except Exception:
             traceback.print_exc()
             return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
         return True, f"Images: the real CIFAR10 ({how})."
@@ -289,7 +293,8 @@ def _make(
         )
         for folder, group in itertools.groupby(plans, key=runs_folder)
     ]
-    return sum(one.failed for one in outcomes), tuple(result for one in outcomes for result in one.results)
+    failed = sum(outcome.failed for outcome in outcomes)
+    return failed, tuple(result for outcome in outcomes for result in outcome.results)
 
 
 def _times(output: pathlib.Path) -> dict[str, float]:
