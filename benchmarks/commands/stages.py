@@ -142,6 +142,8 @@ class _Log(io.TextIOBase):
         self._file, self._hear, self._line = file, hear, ""
 
     def write(self, text: str) -> int:
+        if self._file.closed:  # A library has kept this as its stderr.
+            return sys.stderr.write(text)
         self._file.write(text)
         self._file.flush()
         # A progress bar ends its lines by a return.

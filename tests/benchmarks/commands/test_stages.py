@@ -82,6 +82,7 @@ def test_time_left_follows_the_pace_of_the_parts_that_are_over(clock):
 def test_what_a_part_prints_is_kept_and_heard(tmp_path, capsys):
     path, heard = tmp_path / "logs" / "one.txt", []
     with stages.logged(path, heard.append) as last_lines:
+        kept = sys.stderr
         print("one", end=": ", flush=True)
         print("two")
         print("10%\r20%", file=sys.stderr)
@@ -91,3 +92,5 @@ def test_what_a_part_prints_is_kept_and_heard(tmp_path, capsys):
     assert heard[:3] == ["one: two", "10%", "20%"]
     assert list(last_lines) == [str(number) for number in range(88, 100)]
     assert capsys.readouterr() == ("", "")
+    print("later", file=kept)  # As a library's logger does that was made meanwhile.
+    assert capsys.readouterr() == ("", "later\n")
