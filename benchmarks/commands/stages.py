@@ -164,6 +164,6 @@ def logged(path: pathlib.Path, hear: Callable[[str], None]) -> Iterator[collecti
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        log = _Log(file, keep)
+        log: Any = _Log(file, keep)  # Types know a TextIOBase as no stream.
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             yield last_lines
