@@ -25,6 +25,7 @@ EXTRA_OF = {
     "s3fs": "cloud",
     "gcsfs": "cloud",
     "adlfs": "cloud",
+    "shtab": "completion",
     "mkdocs": "docs",
     "sklearn": "dev",
     "tensorboard": "dev",

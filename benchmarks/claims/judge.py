@@ -100,15 +100,24 @@ class Result:
         return any(row.differs and row.name != "tuned on" for row in self.settings)
 
 
-def evaluate(folder: str | os.PathLike[str] | Tables, wanted: Iterable[str] | None = None) -> list[Result]:
-    """Returns the result of every claim, or of those whose ids are wanted, from the tables of a results folder."""
+def evaluate(
+    folder: str | os.PathLike[str] | Tables, wanted: Iterable[str] | None = None, judged: Iterable[Result] = ()
+) -> list[Result]:
+    """Returns the result of every claim, or of those whose ids are wanted, from the tables of a results folder.
+
+    Args:
+        folder: the results folder, or its tables.
+        wanted: ids of claims.
+        judged: what these tables say about some claims, where `judge` has been asked already.
+    """
     tables = folder if isinstance(folder, Tables) else Tables(folder)
     ids = None if wanted is None else set(wanted)
     settings: dict[str, tuple[Setting, ...]] = {}
+    known = {result.claim.id: result for result in judged if result.verdict != NOT_MEASURED}
     results = []
     for claim in CLAIMS:
         if ids is None or claim.id in ids:
-            result = judge(claim, tables)
+            result = known.get(claim.id) or judge(claim, tables)
             if result.effects and claim.figure not in settings:
                 settings[claim.figure] = registry.figure(claim.figure).settings(tables)
             results.append(dataclasses.replace(result, settings=settings.get(claim.figure, ())))

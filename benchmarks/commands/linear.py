@@ -15,20 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.epilog = options.examples("linear --preset quick", "linear --problems 200 --seed 1 --results results/linear")
     options.add_preset(parser, "standard", "quick: half a minute; standard: minutes")
-    preset = next(action for action in parser._actions if action.dest == "preset")
-    preset.type = lambda name: _preset(parser, name)
     parser.add_argument("--problems", type=int, default=None, help="problems per setting (default: the preset's)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same tables (default: 0)")
     options.add_results(parser, "results/linear", "folder of runs, tables and figures")
     sweep.add_engine_arguments(parser)
-
-
-def _preset(parser: argparse.ArgumentParser, name: str) -> str:
-    """The preset of all sizes was called `full` when there were two."""
-    if name != "full":
-        return name
-    options.note(parser, "--preset full is --preset standard now")
-    return "standard"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,6 +35,6 @@ def run(args: argparse.Namespace) -> int:
         size = dataclasses.replace(size, problems=args.problems, joint_problems=args.problems)
     size = dataclasses.replace(size, seed=args.seed)
     plans = [running.Plan(figure, size, args.results, args.preset) for figure in figures]
-    code = running.run(plans, args.results, {}, **sweep.engine_options(args))
-    sweep.answer(args, plans)
-    return code
+    outcome = running.run(plans, args.results, {}, **sweep.engine_options(args))
+    sweep.answer(args, plans, outcome.results)
+    return int(outcome.failed > 0)

@@ -1,4 +1,4 @@
-"""The `tf-ensembles` command: finds the sub-command's module, lets it read its arguments, runs it.
+"""The `tf-ensembles` command: lets the sub-command's module read its arguments, and runs it.
 
 A command module defines `add_arguments(parser)` and `run(args)` and imports TensorFlow inside `run`, never at its top:
 `--help` must answer at once.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
-import functools
 import importlib
-import importlib.metadata
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from benchmarks.commands import options, quiet
 from tf_ensembles import extras
+from tf_ensembles.version import __version__
 from trainers import onednn, preemption
 
 # What each sub-command is for; the module of its name in this folder implements it.
@@ -51,45 +50,28 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}. Try: {self.prog} --help\n")
 
 
-def _top_parser() -> argparse.ArgumentParser:
-    width = max(map(len, COMMANDS))
-    listing = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+def make_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Returns the parser of the command, which lists all sub-commands and knows the arguments of those of `names`."""
     parser = _Parser(
-        prog="tf-ensembles",
-        description="Ensembles of Keras models with random prior functions and bootstrapping.",
-        epilog=f"commands:\n{listing}\n\n'tf-ensembles COMMAND --help' tells more about each.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="tf-ensembles", description="Ensembles of Keras models with random prior functions and bootstrapping."
     )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
-    parser.add_argument("command", nargs="?", metavar="COMMAND")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    parser.add_argument("--version", action="version", version=f"tf-ensembles {__version__}")
+    parser.set_defaults(debug=False, json=False)
+    options.add_shared(parser)
+    commands = parser.add_subparsers(
+        dest="command",
+        metavar="COMMAND",
+        title="commands",
+        description="'tf-ensembles COMMAND --help' tells more about each.",
+    )
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
+        if name in names:
+            module = importlib.import_module(f"benchmarks.commands.{name}")
+            command.description = module.__doc__
+            options.add_shared(command)
+            module.add_arguments(command)
     return parser
-
-
-def make_parser(name: str) -> argparse.ArgumentParser:
-    """Returns the parser of a sub-command; its own sub-commands have `--debug` and `--json` as well."""
-    module = importlib.import_module(f"benchmarks.commands.{name}")
-    parser = _Parser(prog=f"tf-ensembles {name}", description=module.__doc__)
-    module.add_arguments(parser)
-    for one in (parser, *sub_parsers(parser).values()):
-        default = False if one is parser else argparse.SUPPRESS  # Said before the sub-command, it stays said.
-        add = functools.partial(one.add_argument, action="store_true", default=default)
-        add("--debug", help="show tracebacks and TensorFlow's own messages")
-        add("--json", help="answer with one JSON document on stdout")
-    return parser
-
-
-def sub_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Returns the parsers of a sub-command's own sub-commands, such as `run` of `sweep`."""
-    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(found[0].choices) if found else {}
-
-
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"Did you mean '{close[0]}'?" if close else f"Expected one of: {', '.join(COMMANDS)}."
-    return f"tf-ensembles: error: unknown command '{name}'. {hint}"
 
 
 def _one_line(error: BaseException | str) -> str:
@@ -101,24 +83,18 @@ def _one_line(error: BaseException | str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit code."""
-    parser = _top_parser()
-    top = parser.parse_args(argv)
-    if top.version:
-        print(f"tf-ensembles {importlib.metadata.version('tf-ensembles')}")
-        return 0
-    if top.command is None:
+    words = sys.argv[1:] if argv is None else argv
+    name = next((word for word in words if not word.startswith("-")), None)
+    parser = make_parser(() if name is None else (name,))  # The other commands' modules take time to import.
+    args = parser.parse_args(words)
+    if args.command is None:
         parser.print_help()
         return 0
-    if top.command not in COMMANDS:
-        print(_unknown(top.command), file=sys.stderr)
-        return 2
     onednn.prefer()
-    module = importlib.import_module(f"benchmarks.commands.{top.command}")
-    args = make_parser(top.command).parse_args(top.arguments)
-    args.debug = args.debug or top.debug
+    module = importlib.import_module(f"benchmarks.commands.{args.command}")
     args.stdout = sys.stdout  # Where an answer goes; what is told meanwhile is no part of a JSON document.
     with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
-        return _run(module, args, top.command)
+        return _run(module, args, args.command)
 
 
 def _run(module: Any, args: argparse.Namespace, name: str) -> int:

@@ -1,4 +1,4 @@
-"""The words that all sub-commands share: the same option for the same thing, former spellings, examples, answers.
+"""The words that all sub-commands share: the same option for the same thing, examples, answers.
 
 --results   the folder of results that experiments write, and that `report` and `status` read
 --seeds     seeds, where there may be several; --seed where there is one. Likewise --agents and --agent
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 PRESETS = ("quick", "standard", "paper")
 _EXAMPLES = "examples:\n"
-SUGGESTIONS = "suggestions"  # the name under which an option keeps them
 
 
 class Formatter(argparse.HelpFormatter):
@@ -44,29 +43,40 @@ def examples(*lines: str) -> str:
     return _EXAMPLES + "\n".join(f"  tf-ensembles {line}" for line in lines)
 
 
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """Adds what every command takes; it may stand before and after a sub-command."""
+    for name, about in (
+        ("--debug", "show tracebacks and TensorFlow's own messages"),
+        ("--json", "answer with one JSON document on stdout"),
+    ):
+        # Without a default: a sub-command's would replace what was given before it.
+        parser.add_argument(name, action="store_true", default=argparse.SUPPRESS, help=about)
+
+
 def add_command(commands: Any, name: str, summary: str, *lines: str) -> argparse.ArgumentParser:
     """Adds a sub-command of a sub-command, with its examples."""
     description = f"{summary[:1].upper()}{summary[1:]}."
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=description, epilog=examples(*lines)
     )
+    add_shared(parser)
     return parser
 
 
-def local_path(text: str) -> pathlib.Path:
-    """Returns a path of this machine, for `type=`."""
-    try:
-        return files.local_path(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _argument_type(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Returns a function for `type=` whose errors are shown as they are."""
+
+    def convert(text: str) -> Any:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
 
 
-def store_root(text: str) -> pathlib.Path | str:
-    """Returns a folder of this machine, or an address of an object store, for `type=`."""
-    try:
-        return stores.check_root(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+local_path = _argument_type(files.local_path)  # a path of this machine
+store_root = _argument_type(stores.check_root)  # a folder of this machine, or an address of an object store
 
 
 def add_results(
@@ -75,11 +85,10 @@ def add_results(
     about: str,
     kind: Callable[[str], Any] = local_path,
 ) -> None:
-    """Adds `--results`, and its former spelling `--output`; `kind` is `store_root` where it may be an address."""
+    """Adds `--results`; `kind` is `store_root` where it may be an address."""
     path = None if default is None else pathlib.Path(default)
     shown = "" if default is None else f" (default {default})"
     parser.add_argument("--results", type=kind, default=path, metavar="FOLDER", help=f"{about}{shown}")
-    formerly(parser, "--output", "--results")
 
 
 def add_folder(
@@ -94,51 +103,18 @@ def chosen_folder(args: argparse.Namespace, default: pathlib.Path) -> Any:
     """Returns the folder that `add_folder` read: a path, or an address where it takes one."""
     if args.folder is not None and args.results is not None and args.folder != args.results:
         raise ValueError(f"Expected one results folder. Received: {args.folder} and --results {args.results}")
-    return stores.check_root(args.results or args.folder or default)
+    return args.results or args.folder or default
 
 
 def suggest(action: argparse.Action, words: Callable[[], Sequence[str]]) -> None:
     """Lets shells complete values of an option that takes others, too."""
-    setattr(action, SUGGESTIONS, words)
+    action.suggestions = words  # type: ignore[attr-defined]
 
 
 def add_preset(parser: argparse.ArgumentParser, default: str, about: str = "how large", *more: str) -> None:
     """Adds `--preset`; `more` are names that some experiments have beside the three."""
     choices = (*PRESETS, *more)
     parser.add_argument("--preset", choices=choices, default=default, help=f"{about} (default {default})")
-
-
-def formerly(parser: argparse.ArgumentParser, former: str, option: str) -> None:
-    """Takes a former spelling of an option for one more release: it is not shown, and says what to write instead."""
-    actions = {name: action for action in parser._actions for name in action.option_strings}
-    now = actions[option]
-    parser.add_argument(
-        former,
-        dest=now.dest,
-        type=now.type or str,
-        nargs=now.nargs,
-        choices=now.choices,
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
-        action=_Former,
-        const=option,
-    )
-
-
-class _Former(argparse.Action):
-    """Stores as another option does, and says so."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        """Stores the values under the name of the option that it was renamed to."""
-        note(parser, f"{option} is {self.const} now")
-        setattr(namespace, self.dest, values)
-
-
-def note(parser: argparse.ArgumentParser, text: str) -> None:
-    """Tells of something deprecated, on one line."""
-    print(f"{parser.prog}: {text}; the former spelling works for one more release", file=sys.stderr)
 
 
 # Answers.

@@ -1,7 +1,7 @@
 """Writes the report of a results folder: every claim of the paper with its verdict, figures, settings, versions.
 
-`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html, report.md
-and claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables, and `report FOLDER
+`report FOLDER` reads what `tf-ensembles reproduce` wrote (or `benchmarks/results`) and writes report.html and
+claims.csv. `report FOLDER --redraw` also draws the figures again from the folder's tables, and `report FOLDER
 --seal` takes tables that were changed as they are. `report --compare A B` sets two folders side by side, with
 differences and their intervals.
 """
@@ -51,39 +51,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the report and prints the verdicts; returns 1 where tables are not what was written."""
-    found: dict[str, Any]
-    damaged: tuple[str, ...] = ()
-    if args.compare is not None:
-        from benchmarks.report import compare as report_compare
+    return _compare(args) if args.compare is not None else _report(args)
 
-        comparison = report_compare.compare(*args.compare)
-        written = report_compare.write(comparison, args.output or pathlib.Path("results/compare"))
-        changed = [one.first.claim.id for one in comparison.claims if one.first.verdict != one.second.verdict]
-        found = {
-            "differing": changed,
-            "scores": [dataclasses.asdict(one) | {"gap": one.gap.numbers()} for one in comparison.scores],
+
+def _compare(args: argparse.Namespace) -> int:
+    from benchmarks.report import compare
+
+    comparison = compare.compare(*args.compare)
+    written = compare.write(comparison, args.output or pathlib.Path("results/compare"))
+    scores = [dataclasses.asdict(score) | {"gap": score.gap.numbers()} for score in comparison.scores]
+    differing = [pair.first.claim.id for pair in comparison.claims if pair.differs]
+    answer = {"differing": differing, "scores": scores, "wrote": written}
+    options.answer(args, answer, _with_paths(compare.format_text(comparison), written))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from benchmarks.report import content
+
+    folder = options.chosen_folder(args, DEFAULT)
+    if args.seal:
+        seals.add(*folder.glob("*/*.csv"))
+    report = content.collect(folder)
+    written = write(report, args.output or folder)
+    if args.redraw:
+        redraw(folder)
+    sentences = [
+        {
+            "text": sentence.statement.text,
+            "where": sentence.statement.where,
+            "verdict": sentence.verdict,
+            "as_one_family": sentence.adjusted,
+            "reduced": sentence.reduced,
+            "claims": sentence.statement.claims,
         }
-        text = report_compare.format_text(comparison)
-    else:
-        from benchmarks.report import content as report_content
+        for sentence in report.sentences
+    ]
+    claims = options.verdicts(report.results)
+    answer = {"claims": claims, "sentences": sentences, "wrote": written, "damaged": report.damaged}
+    options.answer(args, answer, _with_paths(format_text(report), written))
+    return 1 if report.damaged else 0
 
-        folder = options.chosen_folder(args, DEFAULT)
-        if args.seal:
-            seals.add(*folder.glob("*/*.csv"))
-        report = report_content.collect(folder)
-        damaged = report.damaged
-        written = write(report, args.output or folder)
-        if args.redraw:
-            redraw(folder)
-        found, text = {"claims": options.verdicts(report.results)}, format_text(report)
-        found["sentences"] = [
-            {"text": one.statement.text, "where": one.statement.where, "verdict": one.verdict}
-            | {"as_one_family": one.adjusted, "reduced": one.reduced, "claims": list(one.statement.claims)}
-            for one in report.sentences
-        ]
-    wrote = "\n".join(f"  {path}" for path in written)
-    options.answer(args, found | {"wrote": written, "damaged": damaged}, f"{text}\n\nWrote:\n{wrote}")
-    return 1 if damaged else 0
+
+def _with_paths(text: str, written: list[pathlib.Path]) -> str:
+    return "\n".join([text, "", "Wrote:", *(f"  {path}" for path in written)])
 
 
 def redraw(folder: pathlib.Path) -> None:
@@ -101,17 +112,14 @@ def redraw(folder: pathlib.Path) -> None:
 
 
 def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the report as HTML, Markdown and CSV, and returns the paths, the HTML first."""
+    """Writes the report as HTML and its claims as CSV, and returns the paths, the HTML first."""
     from benchmarks.report import html as report_html
-    from benchmarks.report import markdown as report_markdown
     from tf_ensembles import files
 
-    written = [folder / "report.html", folder / "report.md", folder / "claims.csv"]
-    texts = report_html.render(report), report_markdown.render(report)
-    for final, text in zip(written, texts, strict=False):
-        with files.atomic_path(final) as path:
-            path.write_text(text, encoding="utf-8")
-    with files.atomic_path(written[2]) as path:
+    written = [folder / "report.html", folder / "claims.csv"]
+    with files.atomic_path(written[0]) as path:
+        path.write_text(report_html.render(report), encoding="utf-8")
+    with files.atomic_path(written[1]) as path:
         claims_table(report.results).to_csv(path, index=False, float_format="%.6g")
     return written
 

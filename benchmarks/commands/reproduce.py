@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
-import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +28,39 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 
-_COMPLETE = "complete"
-_SHOWN_OF_FAILED = 12  # lines
+# Figures that are made together, because they share runs or workers, by the name of their part: as `registry.select`
+# takes them, and the seconds that the quick preset takes on two cores, which tell what is left before any was measured.
+_GROUPS: dict[str, tuple[tuple[str, ...], float]] = {
+    "linear": (("linear",), 37.0),
+    "figures 6, 12": (("bandit",), 46.0),
+    "figures 2, 8, 9": (("F2", "F9"), 54.0),
+    "figure 1": (("F1",), 61.0),
+    "figure 7": (("F7",), 27.0),
+    "figures 3, 4, 5, 10, 11": (("cifar10",), 80.0),
+}
+_OTHER_SECONDS = 28.0  # of a figure that is in no group
+_ALSO = {"F8": "F2"}  # figures of the paper that show the runs of another
+_WHOLE = ("linear", "bandit")  # whose figures are only made all together, with their runs beside them
+_COMPLETE, _LOGS = "complete", "logs"
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One experiment: a command line of ours, and the figures that come of it."""
+    """Figures that are made one after the other, by the same workers."""
 
     name: str
     figures: tuple[Figure, ...]
-    also: tuple[str, ...]  # further names by which `--only` chooses it
-    arguments: tuple[str, ...]
-    places: tuple[str, ...]  # options that say where things are, which do not matter to what comes out
-    made: str  # a file within the output that is there when it is complete
+    seconds: float  # about, at the quick preset
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """By any of these names `--only` chooses it."""
-        return (*(figure.id for figure in self.figures), *self.also, self.figures[0].part)
+    def key(self) -> str:
+        """Names its files."""
+        return "-".join(figure.id for figure in self.figures)
+
+    @property
+    def made(self) -> str:
+        """A file within the results that is there when it is complete."""
+        return f"{self.figures[0].part}/{self.figures[0].name}.csv"
 
     @property
     def needs_images(self) -> bool:
@@ -53,102 +68,30 @@ class Part:
         return any(figure.needs_images for figure in self.figures)
 
 
-# Which figures are made together, because they share runs or workers; further names of theirs; the quick ones first.
-_GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("figures 2, 8, 9", ("F2", "F9"), ("F8",)),
-    ("figure 1", ("F1",), ()),
-    ("figure 7", ("F7",), ()),
-    ("figures 3, 4, 5, 10, 11", ("F3", "F4", "F5", "F10", "F11"), ()),
-)
-# What the quick preset takes, about: seconds of two cores. Only to tell what is left before anything was measured.
-_QUICK_SECONDS = {
-    "linear": 37.0,
-    "figures 6, 12": 46.0,
-    "figures 2, 8, 9": 54.0,
-    "figure 1": 61.0,
-    "figure 7": 27.0,
-    "figures 3, 4, 5, 10, 11": 80.0,
-}
-_OTHER_SECONDS = 28.0  # of a figure that is not named here
-_VERDICT = re.compile(rf"([A-Z][\w-]*): ({'|'.join(stats.VERDICTS)}): .*")
-_LOGS = "logs"
+def choose(only: str | None = None) -> list[Part]:
+    """Returns all parts, the quick ones first, or what is named of them, such as by `F2,F6` or `linear,cifar10`.
 
-
-def parts(
-    preset: str, engine: str, output: pathlib.Path, data: str | None = None, address: str | None = None
-) -> list[Part]:
-    """Returns the experiments, the quick ones first.
-
-    Args:
-        preset: how large.
-        engine: where sweeps run.
-        output: the results folder.
-        data: the TFDS folder of CIFAR10, where it is not TFDS's own.
-        address: of a running Ray cluster.
+    Figures that show the same runs are made together.
     """
     from benchmarks.figures import registry
 
-    cluster = () if address is None else ("--address", address)
-
-    linear, bandit = (tuple(registry.select([part])) for part in ("linear", "bandit"))
-    where = ("--engine", engine, "--results")
-    made = [
-        Part(
-            name,
-            figures,
-            (),
-            (part, "--preset", preset, *where, str(output / part)),
-            cluster,
-            f"{part}/{figures[0].name}.csv",
-        )
-        for name, part, figures in (("linear", "linear", linear), ("figures 6, 12", "bandit", bandit))
-    ]
-    store = ("--store", str((output / "members").resolve()), *(() if data is None else ("--data-dir", data)))
-    grouped = {figure for _, ids, _ in _GROUPS for figure in registry.select(ids)}
-    others = [figure for figure in registry.figures() if figure not in {*linear, *bandit, *grouped}]
-    groups = [*_GROUPS, *((figure.title, (figure.id,), ()) for figure in others)]
-    for name, ids, also in groups:
-        figures = tuple(registry.select(ids))
-        options = ("--preset", preset, *where, str(output / "sweep"), "--figures-to", str(output / figures[0].part))
-        names = (figure.name for figure in figures)
-        images = (*cluster, *store) if figures[0].needs_images else cluster
-        file = f"{figures[0].part}/{figures[0].name}.csv"
-        made.append(Part(name, figures, also, ("sweep", "run", *names, *options), images, file))
-    return made
-
-
-def choose(listed: list[Part], only: str | None) -> list[Part]:
-    """Returns the parts that are named, such as by `F2,F6` or `linear,cifar10`; all without names."""
-    if only is None:
-        return listed
-    wanted = [name.strip() for name in only.split(",") if name.strip()]
-    known = list(dict.fromkeys(name for part in listed for name in part.names))
-    names = {name.lower(): name for name in known}
-    unknown = [name for name in wanted if name.lower() not in names]
-    if unknown or not wanted:
-        raise ValueError(f"Expected --only of {', '.join(known)}. Received: {only!r}")
-    chosen = {names[name.lower()] for name in wanted}
-    return [_narrow(part, chosen) for part in listed if chosen & set(part.names)]
-
-
-def _narrow(part: Part, chosen: set[str]) -> Part:
-    """Returns a part with the figures that are named, and those that show the same runs."""
-    named = {figure.id for figure in part.figures} & chosen
-    if part.arguments[0] != "sweep" or chosen & ({*part.names} - {figure.id for figure in part.figures}):
-        return part
-    named |= {figure.id for figure in part.figures if figure.same_runs_as in named}
-    named |= {figure.same_runs_as for figure in part.figures if figure.id in named and figure.same_runs_as}
-    kept = tuple(figure for figure in part.figures if figure.id in named)
-    if kept == part.figures:
-        return part
-    options = part.arguments[2 + len(part.figures) :]
-    return dataclasses.replace(
-        part,
-        name=f"figure{'s' * (len(kept) > 1)} {', '.join(figure.id.removeprefix('F') for figure in kept)}",
-        figures=kept,
-        arguments=("sweep", "run", *(figure.name for figure in kept), *options),
-        made=f"{kept[0].part}/{kept[0].name}.csv",
-    )
+    names = [] if only is None else [name.strip() for name in only.split(",")]
+    wanted = registry.figures() if only is None else registry.select(_ALSO.get(name.upper(), name) for name in names)
+    chosen = {figure.id for figure in wanted} | {figure.same_runs_as for figure in wanted}
+    groups = {name: (tuple(registry.select(members)), seconds) for name, (members, seconds) in _GROUPS.items()}
+    grouped = {figure for figures, _ in groups.values() for figure in figures}
+    groups |= {figure.title: ((figure,), _OTHER_SECONDS) for figure in registry.figures() if figure not in grouped}
+    parts = []
+    for name, (figures, seconds) in groups.items():
+        kept = tuple(figure for figure in figures if figure.id in chosen or figure.same_runs_as in chosen - {""})
+        if kept and figures[0].part in _WHOLE:
+            kept = figures
+        if kept and kept != figures:
+            numbers = ", ".join(figure.id.removeprefix("F") for figure in kept)
+            name = f"figure{'s' * (len(kept) > 1)} {numbers}"
+        if kept:
+            parts.append(Part(name, kept, seconds))
+    return parts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,11 +103,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only = parser.add_argument(
         "--only", metavar="FIGURES", help="such as F2,F6; also linear, testbed, cifar10, bandit (default: all)"
     )
-    options.suggest(only, lambda: [name for part in parts("quick", "local", pathlib.Path()) for name in part.names])
+    options.suggest(only, _names)
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where sweeps run (default local)")
     parser.add_argument("--address", help="of a running Ray cluster, which then runs them")
     options.add_results(parser, None, "folder of all results (default results/reproduce/PRESET)")
     places.add_data_dir(parser)
+
+
+def _names() -> list[str]:
+    from benchmarks.figures import registry
+
+    return [*(figure.id for figure in registry.figures()), *_ALSO, *{figure.part for figure in registry.figures()}]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -174,12 +123,13 @@ def run(args: argparse.Namespace) -> int:
     title = f"Reproducing the paper at preset {args.preset}{about}, into {output}; the same command continues"
     if args.address is not None:
         args.engine = "ray"
+    results: list[judge.Result] = []
+    failed = []
     with stages.Stages(title) as shown:
-        chosen = choose(parts(args.preset, args.engine, output, args.data_dir, args.address), args.only)
+        chosen = choose(args.only)
         pending = [part for part in chosen if not _is_complete(part, args.preset, output)]
         done = [f"{part.name}: complete already" for part in chosen if part not in pending]
-        quick = args.preset == "quick"
-        shown.plan({part.name: _QUICK_SECONDS.get(part.name, _OTHER_SECONDS) if quick else None for part in pending})
+        shown.plan({part.name: part.seconds if args.preset == "quick" else None for part in pending})
         if lines := [*done, *_statements(pending, args.preset)]:
             shown.say(*lines)
         facts = {"preset": args.preset, "engine": args.engine}
@@ -188,8 +138,12 @@ def run(args: argparse.Namespace) -> int:
             pending = [part for part in pending if images or not part.needs_images]
             if not images:
                 shown.say(f"CIFAR10: left out, {facts['CIFAR10']}")
-        failed = [part.name for part in pending if not _run_part(part, args.preset, output, shown)]
-    return _report(args, output, facts, bool(pending), failed)
+        for part in pending:
+            judged = _run_part(part, args, output, shown)
+            if judged is None:
+                failed.append(part.name)
+            results += judged or ()
+    return _report(args, output, facts, bool(pending), results, failed)
 
 
 def _statements(pending: list[Part], preset: str) -> list[str]:
@@ -197,12 +151,19 @@ def _statements(pending: list[Part], preset: str) -> list[str]:
     from benchmarks.claims import presets
 
     sizes = presets.preset_sizes(preset)
-    found = [presets.state(figure, sizes) for part in pending for figure in part.figures]
-    return [str(one) for one in found if one is not None]
+    statements = [presets.state(figure, sizes) for part in pending for figure in part.figures]
+    return [str(statement) for statement in statements if statement is not None]
 
 
-def _report(args: argparse.Namespace, output: pathlib.Path, facts: dict[str, str], ran: bool, failed: list[str]) -> int:
-    """Writes the report of what is there, and returns the exit code."""
+def _report(
+    args: argparse.Namespace,
+    output: pathlib.Path,
+    facts: dict[str, str],
+    ran: bool,
+    results: Sequence[judge.Result],
+    failed: list[str],
+) -> int:
+    """Writes the report of what is there, and returns the exit code; `results` were judged already."""
     from benchmarks.commands import report
     from benchmarks.report import content as report_content
 
@@ -212,7 +173,7 @@ def _report(args: argparse.Namespace, output: pathlib.Path, facts: dict[str, str
         _write(output / report_content.ENVIRONMENT, report_content.describe_environment(**facts))
         _write(output / report_content.TIMES, _times(output))
     try:
-        content = report_content.collect(output)
+        content = report_content.collect(output, results)
     except ValueError:
         if not failed:
             raise
@@ -234,8 +195,12 @@ def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
     from benchmarks.claims import presets
 
     sizes = presets.preset_sizes(preset)
-    missing = [one.claim for one in results if one.verdict == stats.NOT_MEASURED and presets.missing(one.claim, sizes)]
-    open_here = [one.claim.id for one in results if one.verdict == stats.INCONCLUSIVE]
+    missing = [
+        result.claim
+        for result in results
+        if result.verdict == stats.NOT_MEASURED and presets.missing(result.claim, sizes)
+    ]
+    left_open = [result.claim.id for result in results if result.verdict == stats.INCONCLUSIVE]
     lines = []
     for larger in options.PRESETS[options.PRESETS.index(preset) + 1 :]:
         sizes = presets.preset_sizes(larger)
@@ -243,27 +208,27 @@ def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
         missing = [claim for claim in missing if claim not in added]
         also = f"can also decide {', '.join(claim.id for claim in added)}" if added else "decides the same claims"
         lines.append(f"--preset {larger}: {also}, with more seeds, members and settings.")
-    if lines and open_here:
-        lines.append(f"Left open here, which more seeds may decide: {', '.join(open_here)}.")
+    if lines and left_open:
+        lines.append(f"Left open here, which more seeds may decide: {', '.join(left_open)}.")
     return lines
 
 
 def _prepare_images(data: str | None, output: pathlib.Path, shown: stages.Stages) -> tuple[bool, str]:
     """Gets CIFAR10 if it is not there yet; returns whether it is now, and a sentence about it for the report."""
+    from trainers.images import cifar10
+
     shown.begin("", "CIFAR10: making sure that the images are there")
-    where = () if data is None else ("--data-dir", data)
-    heard: list[str] = []
-    # A process of its own, so that what it loads into memory goes with it.
-    command = [sys.executable, "-u", "-m", "trainers.images.cifar10", *where]
-    code = stages.follow(command, output / _LOGS / "images.txt", heard.append)
-    if code:
-        return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
-    how = [line.removeprefix("CIFAR10: ") for line in heard if line.startswith("CIFAR10: ")]
-    return True, f"Images: the real CIFAR10 ({how[-1] if how else 'as it was prepared'})."
+    with stages.logged(output / _LOGS / "images.txt", shown.hear):
+        try:
+            how = cifar10.prepare_cifar10(data)
+        except Exception:
+            traceback.print_exc()
+            return False, "CIFAR10 could not be downloaded or read on this machine, so its figures were not measured."
+        return True, f"Images: the real CIFAR10 ({how})."
 
 
 def _marker(part: Part, output: pathlib.Path) -> pathlib.Path:
-    return output / _COMPLETE / f"{'-'.join(figure.id for figure in part.figures)}.json"
+    return output / _COMPLETE / f"{part.key}.json"
 
 
 def _settings(part: Part, preset: str) -> Any:
@@ -283,30 +248,53 @@ def _is_complete(part: Part, preset: str, output: pathlib.Path) -> bool:
         Tables(output).of(part.figures[0])  # What claims read, which may have been deleted since.
     except (OSError, ValueError):
         return False
-    return bool(kept.get("settings") == _settings(part, preset) and (output / part.made).is_file())
+    return kept.get("settings") == _settings(part, preset) and (output / part.made).is_file()
 
 
-def _run_part(part: Part, preset: str, output: pathlib.Path, shown: stages.Stages) -> bool:
-    """Runs one part in a process of its own; returns whether it succeeded."""
+def _run_part(
+    part: Part, args: argparse.Namespace, output: pathlib.Path, shown: stages.Stages
+) -> tuple[judge.Result, ...] | None:
+    """Runs one part; returns what its figures say about claims, or None where it failed, which stops no other."""
     shown.begin(part.name)
-    start, heard = time.perf_counter(), []
-
-    def hear(line: str) -> None:
-        heard.append(line)
-        shown.hear(line)
-
-    command = [sys.executable, "-u", "-m", "benchmarks.commands.main", *part.arguments, *part.places]
-    log = output / _LOGS / f"{'-'.join(figure.id for figure in part.figures)}.txt"
-    code = stages.follow(command, log, hear)
-    if code or not (output / part.made).is_file():
+    start, log = time.perf_counter(), output / _LOGS / f"{part.key}.txt"
+    with stages.logged(log, shown.hear) as last_lines:
+        try:
+            failed, results = _make(part, args, output, shown)
+        except Exception:
+            traceback.print_exc()
+            failed = 1
+    if failed:
         shown.end(part.name, f"failed, and the other parts go on; {log} says why")
-        print(*heard[-_SHOWN_OF_FAILED:], sep="\n", file=sys.stderr, flush=True)
-        return False
+        print(*last_lines, sep="\n", file=sys.stderr, flush=True)
+        return None
     seconds = time.perf_counter() - start
-    _write(_marker(part, output), {"name": part.name, "settings": _settings(part, preset), "seconds": seconds})
-    found = [match for match in map(_VERDICT.fullmatch, heard) if match]
-    shown.end(part.name, ", ".join(f"{stats.SIGNS[match[2]]} {match[1]}" for match in found) or "done")
-    return True
+    _write(_marker(part, output), {"name": part.name, "settings": _settings(part, args.preset), "seconds": seconds})
+    verdicts = [f"{stats.SIGNS[result.verdict]} {result.claim.id}" for result in results]
+    shown.end(part.name, ", ".join(verdicts) or "done")
+    return results
+
+
+def _make(
+    part: Part, args: argparse.Namespace, output: pathlib.Path, shown: stages.Stages
+) -> tuple[int, tuple[judge.Result, ...]]:
+    """Computes and draws the figures of a part; returns how many runs failed, and the verdicts."""
+    from benchmarks.figures import running
+
+    def runs_folder(plan: running.Plan) -> pathlib.Path:
+        return plan.output if plan.figure.part in _WHOLE else output / "sweep" / plan.figure.sweep_folder(args.preset)
+
+    plans = [
+        running.Plan(figure, figure.presets[args.preset], output / figure.part, args.preset) for figure in part.figures
+    ]
+    context = places.context((output / "members").resolve(), args.data_dir) if part.needs_images else {}
+    outcomes = [
+        running.run(
+            list(group), folder, context, engine=args.engine, address=args.address, stage_begins=shown.stage_begins
+        )
+        for folder, group in itertools.groupby(plans, key=runs_folder)
+    ]
+    failed = sum(outcome.failed for outcome in outcomes)
+    return failed, tuple(result for outcome in outcomes for result in outcome.results)
 
 
 def _times(output: pathlib.Path) -> dict[str, float]:
@@ -315,9 +303,8 @@ def _times(output: pathlib.Path) -> dict[str, float]:
 
     times: dict[str, float] = {}
     for path in sorted((output / _COMPLETE).glob("*.json")):
-        with contextlib.suppress(
-            OSError, ValueError, KeyError, TypeError, OverflowError
-        ):  # Damaged: it will run again.
+        # A damaged one will run again.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
             kept = files.parse_json(files.read_bytes(path))
             times[str(kept["name"])] = float(kept["seconds"])
     return {**times, "all parts": sum(times.values())}

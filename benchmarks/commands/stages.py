@@ -3,33 +3,31 @@
     with stages.Stages("What it does") as shown:
         shown.plan({"linear": 30.0, "figure 1": 60.0})      # what parts take, about; None where nobody knows
         shown.begin("linear")
-        code = stages.follow(command, log, shown.hear)
+        with stages.logged(path, shown.hear):
+            print("12 of 30 runs")
         shown.end("linear", "done")
 
-What processes of parts print goes to a log, and the last line of it to the bar.
+What parts print goes to a log, and the last line of it to the bar.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import io
 import pathlib
-import re
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
-from trainers import preemption
 from trainers.sweeps.progress import format_seconds
 
 REDRAWN, REPEATED = 0.25, 5.0  # seconds between two looks on a terminal, and between two lines elsewhere
 _WIDTH = 24  # of the bar
-_PATIENCE = 15.0  # seconds for a process that was interrupted to store what it has
-_STAGE = re.compile(r"(.+, stage \d+ of \d+): (.*)")
+_KEPT_LINES = 12  # of a log
 
 
 class Stages:
@@ -73,12 +71,14 @@ class Stages:
         self._current, self._since, self._stage, self._last = name, time.monotonic(), "", what
         self._show()
 
+    def stage_begins(self, name: str) -> None:
+        """Says which stage of the part runs now: it stands before the lines that follow."""
+        self._stage = name
+
     def hear(self, line: str) -> None:
         """Takes a line that the part has printed."""
-        if found := _STAGE.fullmatch(line):
-            self._stage, line = found[1], found[2].partition(" in ")[0]
         if line.strip():
-            self._last = line.strip()
+            self._last = line.strip().removeprefix(f"{self._stage}: ")
 
     def end(self, name: str, said: str) -> None:
         """Says that a part is over, and how it went."""
@@ -135,43 +135,35 @@ class Stages:
             self._stream.flush()
 
 
-def follow(command: Sequence[str], log: pathlib.Path, hear: Callable[[str], None]) -> int:
-    """Runs a process, keeps what it prints in a file, and lets others hear every line; returns its exit code.
+class _Log(io.TextIOBase):
+    """Writes what is printed to a file, and lets others hear every line."""
 
-    A process that a signal has stopped stops this one as well, by the same exception.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
-        )
-        with _waited_for(process):
-            for line in process.stdout or ():
-                file.write(line)
-                file.flush()
-                hear(line.rstrip())
-            code = process.wait()
-    if code == 128 + signal.SIGINT:
-        raise KeyboardInterrupt
-    if code == 128 + signal.SIGTERM:
-        raise preemption.Preempted("what was finished is stored")
-    return code
+    def __init__(self, file: IO[str], hear: Callable[[str], None]):
+        self._file, self._hear, self._line = file, hear, ""
+
+    def write(self, text: str) -> int:
+        if self._file.closed:  # A library has kept this as its stderr.
+            return sys.stderr.write(text)
+        self._file.write(text)
+        self._file.flush()
+        # A progress bar ends its lines by a return.
+        *lines, self._line = (self._line + text).replace("\r", "\n").split("\n")
+        for line in lines:
+            self._hear(line)
+        return len(text)
 
 
 @contextlib.contextmanager
-def _waited_for(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ctrl-C goes to the process, too: it gets the time to store what it has."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):
-            process.terminate()
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        raise
-    finally:
-        if process.stdout is not None:
-            process.stdout.close()
+def logged(path: pathlib.Path, hear: Callable[[str], None]) -> Iterator[collections.deque[str]]:
+    """Keeps what the body prints in a file, and lets `hear` know every line; yields the last lines, as they come."""
+    last_lines = collections.deque[str](maxlen=_KEPT_LINES)
+
+    def keep(line: str) -> None:
+        last_lines.append(line)
+        hear(line)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        log: Any = _Log(file, keep)  # Types know a TextIOBase as no stream.
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            yield last_lines

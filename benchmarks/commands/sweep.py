@@ -19,6 +19,7 @@ from benchmarks.commands import options, places
 from trainers import stores
 
 if TYPE_CHECKING:
+    from benchmarks.claims import judge
     from benchmarks.figures.base import Figure
     from benchmarks.figures.running import Plan
     from trainers.sweeps.progress import Status
@@ -120,15 +121,8 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     return {**how, "gpus_per_run": args.gpus_per_run}
 
 
-def answer(args: argparse.Namespace, plans: Sequence[Plan]) -> None:
+def answer(args: argparse.Namespace, plans: Sequence[Plan], results: Sequence[judge.Result]) -> None:
     """Answers with the verdicts on what was made, where JSON is wanted: people have seen them."""
-    if not options.wants_json(args):
-        return
-    from benchmarks.claims import judge, paper
-    from benchmarks.figures.tables import Tables
-
-    tables = {plan.figure.id: Tables(plan.output, plan.figure.part) for plan in plans}
-    results = [judge.judge(claim, tables[claim.figure]) for claim in paper.CLAIMS if claim.figure in tables]
     made = [{"figure": plan.figure.name, "folder": plan.output} for plan in plans]
     options.answer(args, {"figures": made, "claims": options.verdicts(results)})
 
@@ -142,25 +136,23 @@ def run(args: argparse.Namespace) -> int:
     figures = [load(name) for name in args.figures]
     plans = [_plan(figure, args) for figure in figures]
     if args.action == "draw":
-        for plan in plans:
-            running.draw(plan, _folder(plan.figure, args))
-        answer(args, plans)
+        drawn = [running.draw(plan, _folder(plan.figure, args)) for plan in plans]
+        answer(args, plans, [result for results in drawn for result in results])
         return 0
     context = places.context(args.store, args.data_dir)
     deadline = float("inf") if args.time_limit is None else time.monotonic() + args.time_limit
     how = engine_options(args) | {"shared": args.shared_folder}
-    codes = []
+    outcomes = []
     for folder, group in itertools.groupby(plans, key=lambda plan: _folder(plan.figure, args)):
         if args.dry_run:
             for plan in group:
                 _list_runs(plan, folder, context)
-            codes.append(0)
         else:
             retry = args.retry_failed
-            codes.append(running.run(list(group), folder, context, deadline=deadline, retry_failed=retry, **how))
+            outcomes.append(running.run(list(group), folder, context, deadline=deadline, retry_failed=retry, **how))
     if not args.dry_run:
-        answer(args, plans)
-    return max(codes)
+        answer(args, plans, [result for one in outcomes for result in one.results])
+    return int(any(one.failed for one in outcomes))
 
 
 def _status(args: argparse.Namespace) -> int:

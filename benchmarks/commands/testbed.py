@@ -10,7 +10,7 @@ import argparse
 import csv
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.commands import options
@@ -33,19 +33,6 @@ class Run:
     agent: str
     seed: int
     quality: Quality
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """One agent over all seeds. Errors are over seeds, or over test inputs where there is one seed."""
-
-    agent: str
-    marginal: float
-    marginal_error: float
-    joint: float
-    joint_error: float
-    accuracy: float
-    ece: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,8 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="blocks of members trained at a time (default: one per core)"
     )
     options.add_results(parser, "results/testbed", "folder of the CSV file")
-    for former, option in (("--agent", "--agents"), ("--seed", "--seeds"), ("--num-members", "--members")):
-        options.formerly(parser, former, option)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -109,8 +94,8 @@ def run(args: argparse.Namespace) -> None:
             runs += _run_problem(problem, configs[seed], args, bar.update)
     summaries = summarize(runs)
     path = _write(runs, setting, args.results)
-    found = {"setting": setting.id, "seeds": seeds, "agents": summaries, "path": path}
-    options.answer(args, found, f"{format_table(summaries)}\n\n{len(runs)} runs written to {path}")
+    answer = {"setting": setting.id, "seeds": seeds, "agents": summaries, "path": path}
+    options.answer(args, answer, f"{format_table(summaries)}\n\n{len(runs)} runs written to {path}")
 
 
 def _config(name: str, seed: int, args: argparse.Namespace) -> AgentConfig:
@@ -140,42 +125,42 @@ def _run_problem(
     ]
 
 
-def summarize(runs: Iterable[Run]) -> list[Summary]:
-    """Returns one summary per agent, in the order of their first run."""
+def summarize(runs: Iterable[Run]) -> dict[str, Quality]:
+    """Returns each agent's mean over seeds. Errors are over seeds, or over test inputs where there is one seed."""
     import numpy as np
 
-    grouped: dict[str, list[Quality]] = {}
-    for one in runs:
-        grouped.setdefault(one.agent, []).append(one.quality)
-    summaries = []
-    for agent, qualities in grouped.items():
+    from tf_ensembles.base import Quality
+
+    by_agent: dict[str, list[Quality]] = {}
+    for run in runs:
+        by_agent.setdefault(run.agent, []).append(run.quality)
+    summaries = {}
+    for agent, qualities in by_agent.items():
         table = np.array([dataclasses.astuple(quality) for quality in qualities])
-        marginal, marginal_error, joint, joint_error, accuracy, ece = table.mean(axis=0)
+        mean = Quality(*table.mean(axis=0))
         if len(table) > 1:
-            marginal_error, joint_error = table[:, [0, 2]].std(axis=0, ddof=1) / np.sqrt(len(table))
-        summaries.append(Summary(agent, marginal, marginal_error, joint, joint_error, accuracy, ece))
+            marginal, joint = table[:, [0, 2]].std(axis=0, ddof=1) / np.sqrt(len(table))
+            mean = dataclasses.replace(mean, kl_marginal_error=marginal, kl_joint_error=joint)
+        summaries[agent] = mean
     return summaries
 
 
-def format_table(summaries: Sequence[Summary]) -> str:
+def format_table(summaries: Mapping[str, Quality]) -> str:
     """Returns the comparison as text: KLs with standard errors, and the joint KL relative to uniform and to mlp."""
-    joint = {summary.agent: summary.joint for summary in summaries}
     lines = [
         f"{'agent':<12}{'marginal KL':>18}{'joint KL':>18}{'/ uniform':>11}{'/ mlp':>8}{'accuracy':>10}{'ECE':>8}",
     ]
-    for summary in summaries:
-        marginal = f"{summary.marginal:.4f} ± {summary.marginal_error:.4f}"
-        both = f"{summary.joint:.4f} ± {summary.joint_error:.4f}"
-        ratios = [_ratio(summary.joint, joint[UNIFORM]), _ratio(summary.joint, joint["mlp"])]
+    for agent, mean in summaries.items():
+        marginal = f"{mean.kl_marginal:.4f} ± {mean.kl_marginal_error:.4f}"
+        joint = f"{mean.kl_joint:.4f} ± {mean.kl_joint_error:.4f}"
+        ratios = [
+            f"{mean.kl_joint / base:.3f}" if base > 0 else "-"
+            for base in (summaries[UNIFORM].kl_joint, summaries["mlp"].kl_joint)
+        ]
         lines.append(
-            f"{summary.agent:<12}{marginal:>18}{both:>18}{ratios[0]:>11}{ratios[1]:>8}"
-            f"{summary.accuracy:>10.3f}{summary.ece:>8.3f}"
+            f"{agent:<12}{marginal:>18}{joint:>18}{ratios[0]:>11}{ratios[1]:>8}{mean.accuracy:>10.3f}{mean.ece:>8.3f}"
         )
     return "\n".join(lines)
-
-
-def _ratio(value: float, base: float) -> str:
-    return f"{value / base:.3f}" if base > 0 else "-"
 
 
 def _write(runs: Sequence[Run], setting: Setting, folder: pathlib.Path) -> pathlib.Path:

@@ -6,13 +6,14 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import base
 from benchmarks.figures.base import Figure, Stage
 
 if TYPE_CHECKING:
+    from benchmarks.claims import judge
     from trainers.sweeps.sweep import Report, Run, Sweep
 
 
@@ -26,6 +27,14 @@ class Plan:
     preset: str = ""  # the size's name, by which other figures that a claim reads have theirs
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of figures."""
+
+    failed: int  # runs
+    results: tuple[judge.Result, ...]  # what the complete figures say about the claims that read them
+
+
 def run(
     plans: Sequence[Plan],
     folder: pathlib.Path | str,
@@ -33,8 +42,9 @@ def run(
     *,
     deadline: float = float("inf"),
     retry_failed: bool = False,
+    stage_begins: Callable[[str], object] = lambda name: None,
     **options: Any,
-) -> int:
+) -> Outcome:
     """Computes what is missing of figures that share a folder of runs, with the same workers, and draws them.
 
     Args:
@@ -43,10 +53,8 @@ def run(
         context: where things are on the machines that run them.
         deadline: by `time.monotonic`, after which no more runs are started.
         retry_failed: whether to compute failed runs again, and to train members again whose files are damaged.
+        stage_begins: is called with the name of each stage before what is printed of it.
         **options: of `trainers.sweeps.sweep.Sweep`: engine, number of workers, address.
-
-    Returns:
-        1 where runs have failed, 0 otherwise.
     """
     from trainers import stores
     from trainers.sweeps import store, sweep
@@ -57,10 +65,11 @@ def run(
     for plan in plans:
         plan.figure.prepare(context)
     failed = 0
+    results: list[judge.Result] = []
     with sweep.Sweep(folder, show=True, **options) as my_sweep:
         for plan, listed in stages.items():
             name = plan.figure.name
-            report = _run_stages(name, listed, my_sweep, retry_failed, deadline)
+            report = _run_stages(name, listed, my_sweep, retry_failed, deadline, stage_begins)
             if report is None:
                 continue
             failed += report.failed
@@ -74,17 +83,23 @@ def run(
                     plan.figure, plan.size, list(my_sweep.store.rows.values()), plan.output, context
                 ):
                     print(line)
-                print_verdicts(plan)
-    return 1 if failed else 0
+                results += print_verdicts(plan)
+    return Outcome(failed, tuple(results))
 
 
 def _run_stages(
-    name: str, stages: Sequence[Stage], my_sweep: Sweep, retry_failed: bool, deadline: float
+    name: str,
+    stages: Sequence[Stage],
+    my_sweep: Sweep,
+    retry_failed: bool,
+    deadline: float,
+    stage_begins: Callable[[str], object],
 ) -> Report | None:
     """Runs a figure's stages, one after the other; returns what happened, with the failures of all of them."""
     failed, report = 0, None
     for number, stage in enumerate(stages, start=1):
-        print(f"{name}, stage {number} of {len(stages)}:", end=" ", flush=True)
+        stage_begins(title := f"{name}, stage {number} of {len(stages)}")
+        print(f"{title}:", end=" ", flush=True)
         limit = None if deadline == float("inf") else deadline - time.monotonic()
         runs = stage(list(my_sweep.store.rows.values()))
         my_sweep.store.forget(_without_members(runs, my_sweep.store.done, retry_failed))
@@ -118,8 +133,8 @@ def _without_members(runs: Sequence[Run], done: Container[str], check: bool) -> 
     return found
 
 
-def draw(plan: Plan, folder: pathlib.Path | str) -> None:
-    """Draws a figure from the rows that are there."""
+def draw(plan: Plan, folder: pathlib.Path | str) -> list[judge.Result]:
+    """Draws a figure from the rows that are there; returns what it says about the claims that read it."""
     from trainers.sweeps import store
 
     base.require_packages()
@@ -129,7 +144,7 @@ def draw(plan: Plan, folder: pathlib.Path | str) -> None:
         raise ValueError(f"Expected rows in {folder}; 'sweep run {name}' computes them. Received: none")
     for line in base.write(plan.figure, plan.size, rows, plan.output):
         print(line)
-    print_verdicts(plan)
+    return print_verdicts(plan)
 
 
 def print_statements(plans: Sequence[Plan]) -> None:
@@ -143,14 +158,14 @@ def print_statements(plans: Sequence[Plan]) -> None:
             print(statement)
 
 
-def print_verdicts(plan: Plan) -> None:
-    """Prints what a figure's table says about the claims that read it."""
+def print_verdicts(plan: Plan) -> list[judge.Result]:
+    """Prints what a figure's table says about the claims that read it, and returns it."""
     from benchmarks.claims import judge, paper
     from benchmarks.figures.tables import Tables
 
     tables = Tables(plan.output, plan.figure.part)
-    for claim in paper.CLAIMS:
-        if claim.figure == plan.figure.id:
-            result = judge.judge(claim, tables)
-            effects = "; ".join(judge.format_effect(effect) for effect in judge.deciding_first(result)) or result.reason
-            print(f"{claim.id}: {result.verdict}: {effects}")
+    results = [judge.judge(claim, tables) for claim in paper.CLAIMS if claim.figure == plan.figure.id]
+    for result in results:
+        effects = "; ".join(judge.format_effect(effect) for effect in judge.deciding_first(result)) or result.reason
+        print(f"{result.claim.id}: {result.verdict}: {effects}")
+    return results

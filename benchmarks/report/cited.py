@@ -8,9 +8,10 @@ Everything between the two marks of `docs/results.md` is written by this, and no
 from __future__ import annotations
 
 import pathlib
+import re
 
 from benchmarks.figures import registry
-from benchmarks.report import content, markdown
+from benchmarks.report import content
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "benchmarks" / "results"
@@ -22,10 +23,16 @@ def render(report: content.Report) -> str:
     lines = []
     for name, tally in zip((content.AT_SIZE, content.REDUCED), content.tallies(report), strict=True):
         header, rows = content.cited(report)[name]
-        told = [[*map(markdown.escape, row[:-1]), _picture(row[-1])] for row in rows]
+        told = [[*map(escape, row[:-1]), _picture(row[-1])] for row in rows]
         lines += ["", f"### {name}", "", f"{tally.partition(': ')[2]}.", ""]
         lines += _table([*header[:-1], "picture"], told)
     return "\n".join([*lines, ""])
+
+
+def escape(text: str) -> str:
+    """Returns text that Markdown shows as it is: no markup, no table cell of its own, one line."""
+    plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|!])", r"\\\1", plain)
 
 
 def _picture(name: str) -> str:

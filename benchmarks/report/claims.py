@@ -33,27 +33,18 @@ def render(report: Report) -> str:
     return section("claims", "All claims in one table", about + claims + folded + beyond)
 
 
+_COLUMNS = {"Claim": "order", "Measured effect": "effect", "n": "count", "Verdict": "rank", "As one family": "p"}
+
+
 def _others(results: Sequence[judge.Result]) -> str:
     """Claims of other papers, or of ours: one family, which is in no count above."""
-    heads = "".join(
-        f'<th scope="col">{name}</th>' for name in ("Claim", "Measured effect", "n", "Verdict", "As one family")
+    heads = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+    rows = "".join(f"<tr>{_cells(result, f'<b>{escape(result.claim.id)}</b>')}</tr>" for result in results)
+    return (
+        '<div class="scroll"><table class="claims">'
+        "<caption>A family of tests of its own, which is in no count above.</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    rows = []
-    for result in results:
-        claim = result.claim
-        effects = "".join(_effect(effect, claim.margin) for effect in judge.deciding_first(result))
-        effects = effects or '<span class="soft">–</span>'
-        why = [f"{result.reason}." if result.reason else "", result.note, f"Supported if {claim.rule}."]
-        said = "".join(f'<span class="why">{escape(text)}</span>' for text in why if text)
-        rows.append(
-            f'<tr><td><span class="id">{escape(claim.id)}</span> <span class="where">{escape(claim.where)}</span>'
-            f'<span class="text">{escape(claim.text)}</span></td><td>{effects}</td>'
-            f'<td class="number">{result.count or "–"}</td><td>{badge(result.verdict)}{said}</td>'
-            f"<td>{_family(result)}</td></tr>"
-        )
-    about = "<caption>A family of tests of its own, which is in no count above.</caption>"
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table class="claims">{about}{body}</table></div>'
 
 
 def _table(report: Report) -> str:
@@ -68,10 +59,7 @@ def _table(report: Report) -> str:
     )
     heads = "".join(
         f'<th scope="col" aria-sort="none" data-key="{key}"><button type="button">{name}</button></th>'
-        for name, key in (
-            *(("Claim", "order"), ("Measured effect", "effect"), ("n", "count")),
-            *(("Verdict", "rank"), ("As one family", "p")),
-        )
+        for name, key in _COLUMNS.items()
     )
     rows = "".join(_row(index, result) for index, result in enumerate(report.results))
     return (
@@ -89,33 +77,43 @@ def _table(report: Report) -> str:
 
 
 def _row(index: int, result: judge.Result) -> str:
+    """A row that the page's script sorts and filters by its data."""
     claim = result.claim
-    estimate = result.deciding.interval.estimate if result.effects else 1e300
+    data = {
+        "order": index,
+        "figure": claim.figure,
+        "count": result.count,
+        "verdict": result.verdict,
+        "rank": stats.VERDICTS.index(result.verdict),
+        "effect": result.deciding.interval.estimate if result.effects else 1e300,
+        "p": 2.0 if math.isnan(result.p_adjusted) else result.p_adjusted,
+    }
+    attributes = " ".join(f'data-{name}="{escape(value)}"' for name, value in data.items())
+    link = f'<a class="id" href="#figure-{escape(claim.figure)}">{escape(claim.id)}</a>'
+    return f'<tr id="claim-{escape(claim.id)}" {attributes}>{_cells(result, link)}</tr>'
+
+
+def _cells(result: judge.Result, name: str) -> str:
+    """The cells of `_COLUMNS`; `name` is markup already."""
+    claim = result.claim
     effects = "".join(_effect(effect, claim.margin) for effect in judge.deciding_first(result))
-    effects = effects or '<span class="soft">–</span>'
-    said_so = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
-    why = [f"{said_so}." if said_so else "", result.note]
+    reason = result.reason if "/" in result.reason else f"{result.reason[:1].upper()}{result.reason[1:]}"
+    why = [f"{reason}." if reason else "", result.note]
     why.append("Measured at a smaller size than the paper's." if result.reduced else "")
-    said = "".join(f'<span class="why">{escape(text)}</span>' for text in why if text)
-    if result.reading:
-        said += f'<span class="why">Second reading, alike: {escape(result.reading)}.</span>'
+    why.append(f"Second reading, alike: {result.reading}." if result.reading else "")
+    told = "".join(f'<span class="why">{escape(text)}</span>' for text in why if text)
     if result.verdict != stats.NOT_MEASURED:
-        size = f'<span class="why">Settings: {escape(result.differing)}.</span>' if result.differing else ""
-        name = "Rule and settings" if result.differing else "Rule"
-        rule = f'<span class="why">Supported if {escape(claim.rule)}.</span>'
-        rule += f'<span class="why">Margin: {escape(claim.margin.reason)}</span>'
-        said += f'<details class="rule"><summary>{name}</summary>{rule}{size}</details>'
-    count = f"{result.count:,}" if result.count else "–"
-    unit = escape(claim.sample) if result.count else ""
-    rank = stats.VERDICTS.index(result.verdict)
+        rules = [f"Supported if {claim.rule}.", f"Margin: {claim.margin.reason}"]
+        rules += [f"Settings: {result.differing}."] if result.differing else []
+        summary = "Rule and settings" if result.differing else "Rule"
+        rule = "".join(f'<span class="why">{escape(text)}</span>' for text in rules)
+        told += f'<details class="rule"><summary>{summary}</summary>{rule}</details>'
+    count = f'{result.count:,}<span class="unit">{escape(claim.sample)}</span>' if result.count else "–"
+    about = f'<span class="where">{escape(claim.where)}</span><span class="text">{escape(claim.text)}</span>'
     return (
-        f'<tr id="claim-{escape(claim.id)}" data-order="{index}" data-figure="{escape(claim.figure)}" '
-        f'data-count="{result.count}" data-verdict="{escape(result.verdict)}" data-rank="{rank}" '
-        f'data-effect="{estimate}" data-p="{2.0 if math.isnan(result.p_adjusted) else result.p_adjusted}">'
-        f'<td><a class="id" href="#figure-{escape(claim.figure)}">{escape(claim.id)}</a> '
-        f'<span class="where">{escape(claim.where)}</span><span class="text">{escape(claim.text)}</span></td>'
-        f'<td>{effects}</td><td class="number">{count}<span class="unit">{unit}</span></td>'
-        f"<td>{badge(result.verdict)}{said}</td><td>{_family(result)}</td></tr>"
+        f"<td>{name} {about}</td>"
+        f'<td>{effects or "–"}</td><td class="number">{count}</td>'
+        f"<td>{badge(result.verdict)}{told}</td><td>{_family(result)}</td>"
     )
 
 

@@ -7,39 +7,25 @@ they do not, as independent samples. A difference is that of the second folder f
 from __future__ import annotations
 
 import dataclasses
-import html
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from benchmarks import stats, style
 from benchmarks.claims import judge
-from benchmarks.claims.base import Effect, Region, Unit
+from benchmarks.claims.base import Effect, Region
 from benchmarks.figures import registry
 from benchmarks.figures.base import Figure
+from benchmarks.figures.panels import TextTable
 from benchmarks.figures.tables import Tables
 from benchmarks.report import content as report_content
-from benchmarks.report import markdown as report_markdown
 from benchmarks.report import page
 from benchmarks.stats import Interval
+from tf_ensembles import files
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclasses.dataclass(frozen=True)
-class EffectPair:
-    """An effect of a claim in both folders."""
-
-    label: str
-    first: Effect
-    second: Effect
-
-    @property
-    def gap(self) -> Interval:
-        """The second effect minus the first, as of independent samples."""
-        return stats.independent_difference(self.first.interval, self.second.interval)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +36,16 @@ class ClaimPair:
     second: judge.Result
 
     @property
-    def effects(self) -> list[EffectPair]:
+    def differs(self) -> bool:
+        """Whether the folders give different verdicts."""
+        return self.first.verdict != self.second.verdict
+
+    @property
+    def effects(self) -> list[tuple[Effect, Effect]]:
         """The effects that both have, in their order."""
-        both = zip(self.first.effects, self.second.effects, strict=False)
         if len(self.first.effects) != len(self.second.effects):
             return []
-        return [EffectPair(_joined(one.label, two.label), one, two) for one, two in both]
+        return list(zip(self.first.effects, self.second.effects, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +71,6 @@ class Comparison:
     environment: tuple[tuple[str, str, str], ...]
 
 
-def _joined(first: str, second: str) -> str:
-    """Labels name sizes, which may differ."""
-    return first if first == second else f"A: {first}; B: {second}"
-
-
 def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
     """Reads both folders and returns what differs."""
     tables = Tables(first), Tables(second)
@@ -94,8 +79,9 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Co
         report_content.require_some(one, judged)
     pairs = tuple(ClaimPair(one, two) for one, two in zip(*results, strict=True))
     facts = [report_content.read_environment(one.folder) for one in tables]
-    names = list(dict.fromkeys([*facts[0], *facts[1]]))
-    environment = tuple((name, facts[0].get(name, "–"), facts[1].get(name, "–")) for name in names)
+    environment = tuple(
+        (name, facts[0].get(name, "–"), facts[1].get(name, "–")) for name in dict.fromkeys([*facts[0], *facts[1]])
+    )
     scores = tuple(
         pair
         for figure in registry.figures()
@@ -142,43 +128,10 @@ def _labeled(figure: Figure, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(comparison: Comparison, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the comparison as HTML and Markdown, and returns the paths."""
-    from tf_ensembles import files
-
-    written = [folder / "compare.html", folder / "compare.md"]
-    for final, text in zip(written, (render_html(comparison), render_markdown(comparison)), strict=True):
-        with files.atomic_path(final) as path:
-            path.write_text(text, encoding="utf-8")
-    return written
-
-
-def _claim_rows(comparison: Comparison) -> Iterator[list[str]]:
-    for pair in comparison.claims:
-        verdicts = [pair.first.verdict, pair.second.verdict]
-        if not pair.effects:
-            yield [pair.first.claim.id, "", verdicts[0], verdicts[1], "–", "–", "–"]
-        for effect in pair.effects:
-            shown = [judge.format_effect(one) for one in (effect.first, effect.second)]
-            yield [pair.first.claim.id, effect.label, *verdicts, *shown, _gap(effect.gap, effect.second.unit)]
-
-
-def _gap(gap: Interval, unit: Unit) -> str:
-    text = judge.format_effect(Effect("", gap, Region(), unit))
-    # Differences of shares are points, not shares of shares.
-    return f"{text}{_star(gap)}".replace("%", " pp") if unit == "relative" else f"{text}{_star(gap)}"
-
-
-def _star(gap: Interval) -> str:
-    # Without sampling error there is no interval to leave out 0.
-    return " *" if gap.low < gap.high and gap.excludes(0.0) else ""
-
-
-def _score_rows(comparison: Comparison) -> Iterator[list[str]]:
-    for pair in comparison.scores:
-        numbers = [style.number(value) for value in (pair.first, pair.second)]
-        low, high = (style.number(value) for value in (pair.gap.low, pair.gap.high))
-        gap = f"{style.number(pair.gap.estimate)} [{low}, {high}]{_star(pair.gap)}"
-        yield [pair.source, pair.score, pair.agent, *numbers, gap, pair.how]
+    """Writes the comparison as HTML, and returns its path."""
+    with files.atomic_path(folder / "compare.html") as path:
+        path.write_text(render_html(comparison), encoding="utf-8")
+    return [folder / "compare.html"]
 
 
 _CLAIM_HEADER = ["claim", "effect", "verdict A", "verdict B", "A", "B", "B - A"]
@@ -186,15 +139,59 @@ _SCORE_HEADER = ["table", "score", "agent", "A", "B", "B - A", "how"]
 _NOTE = "A star marks a difference whose 95% interval leaves out 0; pp are percentage points."
 
 
+def as_tables(comparison: Comparison) -> dict[str, TextTable]:
+    """Returns what is shown, by the headings."""
+    claims = [row for pair in comparison.claims for row in _claim_rows(pair)]
+    listed: dict[str, TextTable] = {
+        "Claims": (_CLAIM_HEADER, claims),
+        "Scores": (_SCORE_HEADER, [_score_row(pair) for pair in comparison.scores]),
+        "Versions and machine": (["what", "A", "B"], [list(row) for row in comparison.environment]),
+    }
+    return {name: (header, rows) for name, (header, rows) in listed.items() if rows}
+
+
+def _claim_rows(pair: ClaimPair) -> list[list[str]]:
+    claim = [pair.first.claim.id]
+    verdicts = [pair.first.verdict, pair.second.verdict]
+    if not pair.effects:
+        return [[*claim, "", *verdicts, "–", "–", "–"]]
+    rows = []
+    for one, two in pair.effects:
+        label = one.label if one.label == two.label else f"A: {one.label}; B: {two.label}"  # They name sizes.
+        gap = stats.independent_difference(one.interval, two.interval)
+        shown = f"{judge.format_effect(Effect('', gap, Region(), two.unit))}{_star(gap)}"
+        # Differences of shares are points, not shares of shares.
+        shown = shown.replace("%", " pp") if two.unit == "relative" else shown
+        rows.append([*claim, label, *verdicts, judge.format_effect(one), judge.format_effect(two), shown])
+    return rows
+
+
+def _star(gap: Interval) -> str:
+    # Without sampling error there is no interval to leave out 0.
+    return " *" if gap.low < gap.high and gap.excludes(0.0) else ""
+
+
+def _score_row(pair: ScorePair) -> list[str]:
+    numbers = (pair.first, pair.second, pair.gap.estimate, pair.gap.low, pair.gap.high)
+    first, second, gap, low, high = map(style.number, numbers)
+    return [pair.source, pair.score, pair.agent, first, second, f"{gap} [{low}, {high}]{_star(pair.gap)}", pair.how]
+
+
+def _summary(comparison: Comparison) -> str:
+    differing = sum(pair.differs for pair in comparison.claims)
+    return f"{differing} of {len(comparison.claims)} verdicts differ. {_NOTE}"
+
+
 def format_text(comparison: Comparison) -> str:
     """Returns the comparison for a terminal."""
     lines = [f"A: {comparison.folders[0]}", f"B: {comparison.folders[1]}", ""]
-    changed = [pair for pair in comparison.claims if pair.first.verdict != pair.second.verdict]
-    rows = [row for row in _claim_rows(comparison) if set(row[2:4]) != {stats.NOT_MEASURED}]
-    lines += _aligned([_CLAIM_HEADER, *([row[0], _short(row[1]), *map(_short, row[2:])] for row in rows)])
-    if comparison.scores:
-        lines += ["", *_aligned([_SCORE_HEADER, *_score_rows(comparison)])]
-    return "\n".join([*lines, "", f"{len(changed)} of {len(comparison.claims)} verdicts differ. {_NOTE}"])
+    for name, (header, rows) in as_tables(comparison).items():
+        if name == "Claims":
+            rows = [row for row in rows if set(row[2:4]) != {stats.NOT_MEASURED}]
+            rows = [[row[0], *map(_short, row[1:])] for row in rows]
+        if name != "Versions and machine":
+            lines += [*_aligned([header, *rows]), ""]
+    return "\n".join([*lines, _summary(comparison)])
 
 
 def _short(text: str) -> str:
@@ -202,62 +199,21 @@ def _short(text: str) -> str:
     return text if len(text) <= 44 else f"{text[:43]}…"
 
 
-def _aligned(rows: Iterable[list[str]]) -> list[str]:
-    rows = list(rows)
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def render_markdown(comparison: Comparison) -> str:
-    """Returns the comparison as Markdown."""
-    first, second = (report_markdown.escape(folder) for folder in comparison.folders)
-    lines = ["# Two results side by side", "", f"A: {first}  ", f"B: {second}", "", _NOTE, "", "## Claims", ""]
-    lines += report_markdown.table(_CLAIM_HEADER, list(_claim_rows(comparison)))
-    if comparison.scores:
-        lines += ["", "## Scores", "", *report_markdown.table(_SCORE_HEADER, list(_score_rows(comparison)))]
-    if comparison.environment:
-        rows = [list(row) for row in comparison.environment]
-        lines += ["", "## Versions and machine", "", *report_markdown.table(["what", "A", "B"], rows)]
-    return "\n".join(lines) + "\n"
 
 
 def render_html(comparison: Comparison) -> str:
     """Returns the comparison as a page like the report's."""
-    first, second = (html.escape(folder) for folder in comparison.folders)
-    changed = sum(pair.first.verdict != pair.second.verdict for pair in comparison.claims)
-    parts = [
-        '<header><div class="top"><h1>Two results side by side</h1>'
-        f"{page.THEME}</div>"
+    first, second = (page.escape(folder) for folder in comparison.folders)
+    sections = "".join(
+        page.section(name.split()[0].lower(), name, page.table(header, rows, name))
+        for name, (header, rows) in as_tables(comparison).items()
+    )
+    return page.frame(
+        "Two results side by side",
+        f'<header><div class="top"><h1>Two results side by side</h1>{page.THEME}</div>'
         f'<p class="lead"><strong>A</strong>: <code>{first}</code><br><strong>B</strong>: <code>{second}</code></p>'
-        f"<p>{changed} of {len(comparison.claims)} verdicts differ. {_NOTE}</p></header>"
-        f'<main id="main"><section aria-labelledby="claims"><h2 id="claims">Claims</h2>{_verdict_table(comparison)}',
-        "</section>",
-    ]
-    if comparison.scores:
-        table = page.table(_SCORE_HEADER, list(_score_rows(comparison)), "Scores, lower is better", (3, 4, 5))
-        parts.append(f'<section aria-labelledby="scores"><h2 id="scores">Scores</h2>{table}</section>')
-    if comparison.environment:
-        rows = [list(row) for row in comparison.environment]
-        table = page.table(["what", "A", "B"], rows, "Where and with what the results were made")
-        parts.append(f'<section aria-labelledby="machine"><h2 id="machine">Versions and machine</h2>{table}</section>')
-    return page.frame("Two results side by side", "".join(parts) + "</main>")
-
-
-def _verdict_table(comparison: Comparison) -> str:
-    lines = []
-    for pair in comparison.claims:
-        kind = ' class="differs"' if pair.first.verdict != pair.second.verdict else ""
-        claim = pair.first.claim
-        name = f'<span class="id">{html.escape(claim.id)}</span><span class="text">{html.escape(claim.text)}</span>'
-        badges = [page.badge(one.verdict) for one in (pair.first, pair.second)]
-        lines.append(f'<tr{kind}><th scope="row">{name}</th><td>{badges[0]}</td><td>{badges[1]}</td><td></td></tr>')
-        for effect in pair.effects:
-            shown = [judge.format_effect(one) for one in (effect.first, effect.second)]
-            cells = [effect.label, *shown, _gap(effect.gap, effect.second.unit)]
-            lines.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
-    heads = "".join(f'<th scope="col">{name}</th>' for name in ("claim and effects", "A", "B", "B - A"))
-    return (
-        '<div class="scroll" role="region" tabindex="0" aria-label="Claims in both folders"><table class="pairs">'
-        "<caption>Effects with 95% intervals; marked where the verdicts differ.</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<p>{_summary(comparison)}</p></header><main id="main">{sections}</main>',
     )

@@ -1,4 +1,4 @@
-"""Gathers what a report shows from a results folder; `html` and `markdown` write it down."""
+"""Gathers what a report shows from a results folder; `html` writes it down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.figures.tables import Tables
 from benchmarks.report import story
 from tf_ensembles import files, machine
 
-ENVIRONMENT, TIMES, SPEED = "environment.json", "times.json", "speed.json"
+ENVIRONMENT, TIMES = "environment.json", "times.json"
 _MISSING = " is not there"  # how a table that is missing is told
 _PACKAGES = ("tf-ensembles", "tensorflow", "keras", "numpy", "scipy", "pandas", "tf-agents", "ray")
 
@@ -41,16 +41,6 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
-class Highlight:
-    """A small chart of the first screen: a panel of a figure as it is, and verdicts on it."""
-
-    title: str
-    figure: Figure
-    panel: Panel | None  # None where it was not measured
-    verdicts: tuple[tuple[judge.Result, str], ...]  # each with what its claim says in three words
-
-
-@dataclasses.dataclass(frozen=True)
 class Report:
     """All that a report says."""
 
@@ -59,7 +49,6 @@ class Report:
     sections: tuple[Section, ...]
     environment: dict[str, str]
     times: tuple[tuple[str, str], ...]  # part, and what it took
-    speed: TextTable | None
     beyond: tuple[tuple[str, tuple[judge.Result, ...]], ...] = ()  # families of claims that are not the paper's
     damaged: tuple[str, ...] = ()  # what is wrong with tables that are not what was written
 
@@ -68,34 +57,29 @@ class Report:
         """The verdicts of the paper's sentences."""
         return tuple(by_sentence.judge_all(self.results))
 
-    def result(self, claim_id: str) -> judge.Result | None:
+    def result(self, claim_id: str) -> judge.Result:
         """Returns the result of a claim by its id."""
-        return next((result for result in self.results if result.claim.id == claim_id), None)
+        return next(result for result in self.results if result.claim.id == claim_id)
 
-    @property
-    def highlights(self) -> tuple[Highlight, ...]:
-        """The charts of the first screen."""
-        return tuple(self._highlight(one) for one in story.HIGHLIGHTS)
-
-    def _highlight(self, told: story.Highlight) -> Highlight:
-        sections = {one.figure.id: one for one in self.sections}
-        known = [(name, panel) for name in told.figures for panel in sections[name].panels if told.shows(panel)]
-        name, panel = known[0] if known else (told.figures[0], None)
-        found = [(self.result(claim), words) for claim, words in told.claims.items()]
-        verdicts = tuple((result, words) for result, words in found if result is not None)
-        return Highlight(told.title, sections[name].figure, panel, verdicts)
+    def highlighted(self, highlight: story.Highlight) -> tuple[Figure, Panel | None]:
+        """Returns the panel of a chart of the first screen, and its figure; None where it was not measured."""
+        sections = {section.figure.id: section for section in self.sections}
+        for name in highlight.figures:
+            for panel in sections[name].panels:
+                if highlight.shows(panel):
+                    return sections[name].figure, panel
+        return sections[highlight.figures[0]].figure, None
 
 
-def collect(folder: str | os.PathLike[str]) -> Report:
-    """Reads a results folder, judges the claims, and returns what to write."""
+def collect(folder: str | os.PathLike[str], judged: Sequence[judge.Result] = ()) -> Report:
+    """Reads a results folder, judges the claims but those that were `judged` already, and returns what to write."""
     tables = Tables(folder)
-    results = tuple(judge.evaluate(tables))
+    results = tuple(judge.evaluate(tables, judged=judged))
     require_some(tables, results)
     environment = read_environment(tables.folder)
     sections = tuple(_section(figure, tables, results, environment) for figure in registry.figures())
-    times, speed = _read_times(tables.folder), _read_speed(tables.folder)
-    beyond, damaged = _beyond(tables), tuple(tables.damaged())
-    return Report(str(tables.folder), results, sections, environment, times, speed, beyond, damaged)
+    times, beyond = _read_times(tables.folder), _beyond(tables)
+    return Report(str(tables.folder), results, sections, environment, times, beyond, tuple(tables.damaged()))
 
 
 def _beyond(tables: Tables) -> tuple[tuple[str, tuple[judge.Result, ...]], ...]:
@@ -209,14 +193,6 @@ def _read_times(folder: pathlib.Path) -> tuple[tuple[str, str], ...]:
         (str(name), f"{value:,.0f} s" if isinstance(value, float | int) else str(value))
         for name, value in found.items()
     )
-
-
-def _read_speed(folder: pathlib.Path) -> TextTable | None:
-    """A list of objects, such as `{"what": ..., "measured": ..., "command": ...}`, as a table."""
-    found = _read_json(folder / SPEED)
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    header = list(dict.fromkeys(str(key) for row in rows for key in row))
-    return (header, [[str(row.get(key, "")) for key in header] for row in rows]) if rows else None
 
 
 def _read_json(path: pathlib.Path) -> Any:

@@ -66,22 +66,23 @@ def _lead(report: Report) -> str:
 def _glance(report: Report) -> str:
     """The four charts of the first screen."""
     cards, drawn = [], []
-    for one in report.highlights:
-        listed = []
-        for result, words in one.verdicts:
-            effect = (
-                f'<span class="value">{escape(judge.format_effect(result.deciding))}</span>' if result.effects else ""
+    for highlight in story.HIGHLIGHTS:
+        figure, panel = report.highlighted(highlight)
+        verdicts = []
+        for name, words in highlight.claims.items():
+            result = report.result(name)
+            value = judge.format_effect(result.deciding) if result.effects else ""
+            verdicts.append(
+                f'<li>{badge(result.verdict, words, f"claim-{name}")}<span class="value">{escape(value)}</span></li>'
             )
-            listed.append(f"<li>{badge(result.verdict, words, f'claim-{result.claim.id}')}{effect}</li>")
-        chart = '<p class="soft small">Not measured in this folder.</p>'
-        if one.panel is not None:
-            drawn.append(one.panel)
-            chart = svg.draw(one.panel, panels.finding(one.panel), svg.SMALL)
-        about = "" if one.panel is None else _axes(one.panel)
-        title = f'<a href="#figure-{escape(one.figure.id)}">{escape(one.title)}</a>'
+        about, chart = "", '<p class="soft small">Not measured in this folder.</p>'
+        if panel is not None:
+            drawn.append(panel)
+            about, chart = _axes(panel), svg.draw(panel, panels.finding(panel), svg.SMALL)
+        title = f'<a href="#figure-{escape(figure.id)}">{escape(highlight.title)}</a>'
         cards.append(
             f'<li class="card"><h3>{title}</h3><p class="about">{escape(about)}</p>{chart}'
-            f'<ul class="verdicts">{"".join(listed)}</ul></li>'
+            f'<ul class="verdicts">{"".join(verdicts)}</ul></li>'
         )
     shades: dict[int, list[str]] = {}
     for name, owner in _names(drawn):
@@ -102,8 +103,7 @@ def _axes(panel: Panel) -> str:
 def _messages(report: Report) -> str:
     items = []
     for message, ids in story.MESSAGES.items():
-        found = [result for result in map(report.result, ids) if result is not None]
-        badges = "".join(badge(one.verdict, one.claim.id, f"claim-{one.claim.id}") for one in found)
+        badges = "".join(badge(report.result(name).verdict, name, f"claim-{name}") for name in ids)
         items.append(f'<li><strong>{escape(message)}</strong><span class="badges">{badges}</span></li>')
     return section("short", "The paper in four sentences", f'<ul class="messages">{"".join(items)}</ul>')
 
@@ -247,12 +247,9 @@ _METHOD = (
 def _about(report: Report) -> str:
     """How verdicts are reached, what it took, and where and with what it was made."""
     parts = [fold("How verdicts are reached", "".join(f"<p>{text}</p>" for text in _METHOD), "method")]
-    times = (
-        table(["part", "time"], report.times, "What each part of this run took", numbers=(1,)) if report.times else ""
-    )
-    speed = table(*report.speed, "Speed measurements") if report.speed is not None else ""
-    if times or speed:
-        parts.append(fold("Times and speed", times + speed, "speed"))
+    if report.times:
+        times = table(["part", "time"], report.times, "What each part of this run took", numbers=(1,))
+        parts.append(fold("Times", times, "times"))
     rows = list(report.environment.items()) or [("", "This folder does not say where it was made.")]
     made = table(["what", "value"], rows, "Where and with what the results were made")
     parts.append(fold("Versions and machine", made, "environment"))

@@ -66,11 +66,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, nu
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     lines = []
     for row in rows:
-        cells = [
-            f'<td class="number">{escape(cell)}</td>' if index in numbers else f"<td>{escape(cell)}</td>"
-            for index, cell in enumerate(row)
-        ]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
+        shown = [badge(cell) if cell in stats.VERDICTS else escape(cell) for cell in row]
+        kinds = [' class="number"' if index in numbers else "" for index in range(len(row))]
+        cells = "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, shown, strict=True))
+        lines.append(f"<tr>{cells}</tr>")
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
         f"<table><caption>{escape(caption)}</caption>"

@@ -77,6 +77,6 @@ def run(args: argparse.Namespace) -> int:
         running.Plan(figure, dataclasses.replace(figure.presets[args.preset], **given), args.results, args.preset)
         for figure in figures
     ]
-    code = running.run(plans, args.results, {}, **sweep.engine_options(args))
-    sweep.answer(args, plans)
-    return code
+    outcome = running.run(plans, args.results, {}, **sweep.engine_options(args))
+    sweep.answer(args, plans, outcome.results)
+    return int(outcome.failed > 0)

@@ -79,42 +79,32 @@ class Features:
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
 
-def chosen_features(table: pd.DataFrame, names: list[str]) -> Features:
-    """Returns the features of columns that a user has named; what does not fit is an error."""
-    parts, used, warnings = [], [], []
-    for name in names:
-        if table[name].isna().any():
-            raise ValueError(f"Expected values in all rows of {name!r}. Received: {table[name].isna().sum()} missing")
-        values, description = _as_numbers(table[name])
-        if values is None:
-            raise ValueError(f"Expected numbers, or text of at most {MOST_VALUES} values, in {name!r}. Received: "
-                             f"{description}")  # fmt: skip
-        parts.append(values)
-        used.append(f"{name}{description}")
-        if reason := _doubt(name, table[name]):
-            warnings.append(f"{name} {reason}")
-    return Features(_joined(parts, len(table)), tuple(used), (), tuple(warnings))
+def read_features(table: pd.DataFrame, without: list[str], names: list[str] | None = None) -> Features:
+    """Returns the features of a log: of columns that a user has named, or of all that can be features.
 
-
-def all_features(table: pd.DataFrame, without: list[str]) -> Features:
-    """Returns the features of all columns that can be features, and says why others are not."""
-    parts, used, unused = [], [], []
-    for name in table.columns:
-        if name in without:
+    Args:
+        table: the log.
+        without: columns that are something else.
+        names: columns to use, where what does not fit is an error; by default it is left out, with the reason.
+    """
+    parts, used, unused, warnings = [], [], [], []
+    for name in [name for name in table.columns if name not in without] if names is None else names:
+        missing = int(table[name].isna().sum())
+        values, how = (None, f"{missing:,} missing") if missing else _as_numbers(table[name])
+        doubt = "" if values is None else _doubt(name, table[name])
+        if values is None and names is not None:
+            raise ValueError(
+                f"Expected numbers, or text of at most {MOST_VALUES} values, in all rows of {name!r}. Received: {how}"
+            )
+        if values is None or (doubt and names is None):
+            unused.append(f"{name}: {doubt or how}")
             continue
-        column, values = table[name], None
-        if missing := int(column.isna().sum()):
-            reason = f"{missing:,} missing"
-        elif reason := _doubt(name, column):
-            pass
-        else:
-            values, reason = _as_numbers(column)
-        if values is None:
-            unused.append(f"{name}: {reason}")
-        else:
-            parts.append(values)
-            used.append(f"{name}{reason}")
-    return Features(_joined(parts, len(table)), tuple(used), tuple(unused))
+        parts.append(values)
+        used.append(f"{name}{how}")
+        if doubt:
+            warnings.append(f"{name} {doubt}")
+    values = np.concatenate(parts, axis=1) if parts else np.zeros([len(table), 0])
+    return Features(values, tuple(used), tuple(unused), tuple(warnings))
 
 
 def _as_numbers(column: Any) -> tuple[Array | None, str]:
@@ -149,7 +139,3 @@ def _doubt(name: Any, column: Any) -> str:
     if named or many or np.abs(values).min() >= _LARGE:
         return f"looks like an id ({distinct:,} different whole numbers in {len(column):,} rows)"
     return ""
-
-
-def _joined(parts: list[Array], length: int) -> Array:
-    return np.concatenate(parts, axis=1) if parts else np.zeros([length, 0])

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if extras.is_available("matplotlib"):
         written += plot(rows, args.results / "policies")
     print("\nwrote " + ", ".join(str(path) for path in written))
+    options.answer(args, {"policies": rows.to_dict("records"), "wrote": written})
     return 0
 
 
@@ -86,7 +87,7 @@ def make_log(
             raise ValueError(f"Expected values in all rows of {name!r}. Received: {table[name].isna().sum()} missing")
         if name != action and not pd.api.types.is_numeric_dtype(table[name]):
             raise ValueError(f"Expected numbers in {name!r}. Received: {table[name].dtype}")
-    x = columns.all_features(table, wanted) if features is None else columns.chosen_features(table, features)
+    x = columns.read_features(table, wanted, features)
     codes, unique = pd.factorize(table[action], sort=True)
     if len(unique) > MOST_ACTIONS:
         raise ValueError(f"Expected at most {MOST_ACTIONS} actions in {action!r}. Received: {len(unique)}")

@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_arguments(train)
     for sub in (evaluate, export):
         sub.add_argument("--members", type=int, metavar="M", help="the first so many members only")
-        options.formerly(sub, "--num-members", "--members")
         sub.add_argument(
             "--finished-only", action="store_true", help="leave out members that are not finished, failed or corrupt"
         )

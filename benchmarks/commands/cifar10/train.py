@@ -29,13 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = MemberConfig()
     parser.add_argument("--agent", choices=AGENTS, default="ensemble-p", help="(default ensemble-p)")
     parser.add_argument("--members", type=int, metavar="M", help="how many (default 10; 1 for vgg)")
-    options.formerly(parser, "--num-members", "--members")
     parser.add_argument("--num-train", type=int, metavar="T", help="training images (default: all)")
-    parser.add_argument(
-        "--subset", default="balanced", metavar="WHICH", help="balanced (default), balanced-7 (drawn by seed 7), first"
-    )
-    parser.add_argument("--noise", choices=[n.value for n in member_config.Noise], default="none", help="wrong labels")
-    parser.add_argument("--num-test", type=int, metavar="N", help="test images (default: all)")
     parser.add_argument("--width", type=float, default=1.0, help="multiplies the VGG's channels (default 1)")
     parser.add_argument("--prior-scale", type=float, help="(default 30 for ensemble-p and ensemble-bp)")
     parser.add_argument("--bootstrap", type=float, metavar="P", help="weights Bernoulli(P)/P (default 0.9 for -bp)")
@@ -44,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the mean loss has LAMBDA/T * ||theta||^2 (default 30)",
     )  # fmt: skip
     parser.add_argument("--learning-rate", type=float, help="of the mean over the global batch (default: the paper's)")
-    parser.add_argument("--momentum", type=float, default=defaults.momentum, help="(default 0.9)")
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default 400)")
     batch = parser.add_mutually_exclusive_group()
     batch.add_argument("--batch-size", type=int, metavar="B", help="global: over all replicas (default 128)")
@@ -144,15 +137,11 @@ def _first_member(args: argparse.Namespace, replicas: int) -> MemberConfig:
     return MemberConfig(
         data=data,
         num_train=_num_train(args, data),
-        subset=args.subset,
-        noise=args.noise,
-        num_test=args.num_test,
         width=args.width,
         prior_scale=prior_scale if has_prior else 0.0,
         bootstrap_probability=bootstrap if has_bootstrap else None,
         weight_decay=args.weight_decay,
         learning_rate=args.learning_rate,
-        momentum=args.momentum,
         epochs=args.epochs,
         batch_size=batch,
         augment=args.augment,

@@ -128,6 +128,6 @@ def test_the_output_says_which_columns_are_used_and_why_others_are_not(table, tm
 
 def test_text_becomes_a_column_for_each_value():
     land = ["b", "NA", "a", "b"]
-    found = columns.all_features(pd.DataFrame({"land": land, "n": [0.5, 1, 2, 3]}), [])
+    found = columns.read_features(pd.DataFrame({"land": land, "n": [0.5, 1, 2, 3]}), [])
     np.testing.assert_array_equal(found.values, [[0, 0, 1, 0.5], [1, 0, 0, 1], [0, 1, 0, 2], [0, 0, 1, 3]])
-    assert not columns.all_features(pd.DataFrame({"hour": [1, 2, 2, 3]}), []).unused  # few whole numbers are no ids
+    assert not columns.read_features(pd.DataFrame({"hour": [1, 2, 2, 3]}), []).unused  # few whole numbers are no ids

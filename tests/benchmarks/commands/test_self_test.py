@@ -29,18 +29,13 @@ def test_it_ends_with_what_does_not_work(monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("\neverything works\n")
 
 
-@pytest.mark.parametrize("name", ["linear theory", "tables", "pictures"])
-def test_quick_checks_pass(name, tmp_path):
-    (check,) = [check for listed, _, check in self_test._checks(tmp_path) if listed == name]
-    assert check()
-
-
 def test_a_wrong_answer_is_seen(tmp_path, monkeypatch):
     from tf_ensembles import linear
 
+    assert self_test._linear()
     right = linear.posterior
     monkeypatch.setattr(linear, "posterior", lambda x, y, noise, prior: right(x, y, 1.01 * np.asarray(noise), prior))
-    with pytest.raises(ValueError, match="Expected the posterior's covariance to be"):
+    with pytest.raises(AssertionError, match=r"the posterior.s covariance"):
         self_test._linear()
 
 

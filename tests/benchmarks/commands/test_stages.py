@@ -1,4 +1,4 @@
-"""What is shown of a command of several parts: at once, on terminals and in files; what its processes print."""
+"""What is shown of a command of several parts: at once, on terminals and in files; what parts print."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def test_something_is_said_at_once_and_again_every_few_seconds():
         assert said.getvalue() == "What it does\n"
         shown.plan({"one": 10.0, "two": 30.0})
         shown.begin("one")
+        shown.stage_begins("figure_1, stage 1 of 3")
         shown.hear("figure_1, stage 1 of 3: 36 runs, 0 done, 36 to do in some/folder")
         shown.hear("12/36 runs, 1.5 runs/s, 0 failed, 8 s left")
         time.sleep(0.3)
@@ -78,22 +79,18 @@ def test_time_left_follows_the_pace_of_the_parts_that_are_over(clock):
     assert "left" not in shown.line()
 
 
-def test_what_a_process_prints_is_kept_and_heard(tmp_path):
-    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
-    heard = []
-    log = tmp_path / "logs" / "one.txt"
-    assert stages.follow([sys.executable, "-u", "-c", code], log, heard.append) == 3
-    assert heard == ["out", "err"]
-    assert log.read_text() == "out\nerr\n"
-
-
-def test_an_interrupted_process_has_time_to_end(tmp_path):
-    code = "import time; print('begun', flush=True); time.sleep(0.5); print('stored'); open('stored', 'w').close()"
-
-    def hear(line):
-        raise KeyboardInterrupt
-
-    command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}"]
-    with pytest.raises(KeyboardInterrupt):
-        stages.follow(command, tmp_path / "log.txt", hear)
-    assert (tmp_path / "stored").exists()
+def test_what_a_part_prints_is_kept_and_heard(tmp_path, capsys):
+    path, heard = tmp_path / "logs" / "one.txt", []
+    with stages.logged(path, heard.append) as last_lines:
+        kept = sys.stderr
+        print("one", end=": ", flush=True)
+        print("two")
+        print("10%\r20%", file=sys.stderr)
+        assert path.read_bytes() == b"one: two\n10%\r20%\n"  # As it comes, for who looks meanwhile.
+        for number in range(100):
+            print(number)
+    assert heard[:3] == ["one: two", "10%", "20%"]
+    assert list(last_lines) == [str(number) for number in range(88, 100)]
+    assert capsys.readouterr() == ("", "")
+    print("later", file=kept)  # As a library's logger does that was made meanwhile.
+    assert capsys.readouterr() == ("", "later\n")

@@ -205,7 +205,7 @@ def test_retry_failed_trains_damaged_members_again(tmp_path, monkeypatch):
     monkeypatch.setattr(member_runs, "train_member", train_member)
     monkeypatch.setattr(sweep, "make_engine", lambda *a, **k: Here())
     name = add_module(monkeypatch, Members())
-    arguments = ("run", name, "--output", tmp_path, "--store", tmp_path / "store")
+    arguments = ("run", name, "--results", tmp_path, "--store", tmp_path / "store")
     assert call(*arguments) == 0
     assert sorted(trained) == [0, 1, 2, 3, 4, 5]
     files = [

@@ -42,20 +42,15 @@ def test_several_agents_and_seeds_are_compared(tmp_path, capsys):
 def test_summaries_average_over_seeds_with_the_error_of_the_mean():
     qualities = [base.Quality(1.0, 0.1, 2.0, 0.2, 0.5, 0.01), base.Quality(3.0, 0.1, 6.0, 0.2, 0.7, 0.03)]
     runs = [testbed.Run("id", "mlp", seed, quality) for seed, quality in enumerate(qualities)]
-    summary = testbed.summarize(runs)[0]
-    assert dataclasses.astuple(summary)[1:] == pytest.approx((2.0, 1.0, 4.0, 2.0, 0.6, 0.02))
-    assert testbed.summarize(runs[:1])[0].joint_error == 0.2
+    summary = testbed.summarize(runs)["mlp"]
+    assert dataclasses.astuple(summary) == pytest.approx((2.0, 1.0, 4.0, 2.0, 0.6, 0.02))
+    assert testbed.summarize(runs[:1])["mlp"].kl_joint_error == 0.2
 
 
 def test_the_table_divides_by_uniform_and_by_mlp():
-    table = testbed.format_table(
-        [
-            testbed.Summary("uniform", 1.0, 0.0, 8.0, 0.0, 0.5, 0.0),
-            testbed.Summary("mlp", 1.0, 0.0, 4.0, 0.0, 0.5, 0.0),
-            testbed.Summary("ensemble-p", 1.0, 0.0, 1.0, 0.0, 0.5, 0.0),
-        ]
-    )
-    assert table.splitlines()[3].split()[7:9] == ["0.125", "0.250"]
+    joints = {"uniform": 8.0, "mlp": 4.0, "ensemble-p": 1.0}
+    means = {agent: base.Quality(1.0, 0.0, joint, 0.0, 0.5, 0.0) for agent, joint in joints.items()}
+    assert testbed.format_table(means).splitlines()[3].split()[7:9] == ["0.125", "0.250"]
 
 
 @pytest.mark.parametrize(

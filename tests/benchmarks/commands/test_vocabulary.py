@@ -1,4 +1,4 @@
-"""One vocabulary: the same words in every sub-command, former spellings, examples, JSON, completion, empty folders."""
+"""One vocabulary: the same words in every sub-command, examples, JSON, completion, empty folders."""
 
 from __future__ import annotations
 
@@ -7,41 +7,17 @@ import json
 import pathlib
 import shlex
 import shutil
-import subprocess
 
 import pytest
 
 from benchmarks.claims.paper import CLAIMS
-from benchmarks.commands import completion, options
 from benchmarks.commands import main as cli
+from benchmarks.commands import options
 from tests import claim_world
+from tests.benchmarks.commands import parsers
 from tests.member_process import make_data
 
-# By command: former spellings, and what they are now.
-FORMER = {
-    "linear --output a --preset full": "linear --results a --preset standard",
-    "testbed --num-members 3 --seed 0 1 --output a": "testbed --members 3 --seeds 0 1 --results a",
-    "testbed --agent mlp ensemble-p": "testbed --agents mlp ensemble-p",
-    "bandit --output a": "bandit --results a",
-    "sweep run F2 --output a": "sweep run F2 --results a",
-    "sweep draw F2 --output a": "sweep draw F2 --results a",
-    "reproduce --output a": "reproduce --results a",
-    "cifar10 train --num-members 2": "cifar10 train --members 2",
-    "cifar10 evaluate --num-members 2": "cifar10 evaluate --members 2",
-    "cifar10 export a --num-members 2": "cifar10 export a --members 2",
-}
-
-
-def leaves():
-    """All parsers that take something, by what is typed to reach them."""
-    for name in cli.COMMANDS:
-        parser = cli.make_parser(name)
-        yield name, parser
-        for below, one in cli.sub_parsers(parser).items():
-            yield f"{name} {below}", one
-
-
-LEAVES = dict(leaves())
+LEAVES = parsers.leaves()
 
 
 def shown(parser):
@@ -50,8 +26,7 @@ def shown(parser):
 
 
 def parse(line):
-    command, *words = shlex.split(line)
-    return vars(cli.make_parser(command).parse_args(words))
+    return vars(cli.make_parser().parse_args(shlex.split(line)))
 
 
 @pytest.mark.parametrize("name", LEAVES)
@@ -88,17 +63,8 @@ def test_the_same_word_is_the_same_thing_everywhere():
     ]
 
 
-@pytest.mark.parametrize("line", FORMER)
-def test_former_spellings_do_the_same_and_say_what_to_write(line, capsys):
-    assert parse(line) == parse(FORMER[line])
-    said = capsys.readouterr().err.splitlines()
-    former = [word for word in (*shlex.split(line),) if word.startswith("--") and word not in FORMER[line].split()]
-    assert len(said) == len(former) + ("full" in line)
-    assert all("works for one more release" in one for one in said)
-
-
 def test_debug_and_json_are_taken_before_and_after_a_sub_command():
-    for line in ("sweep --debug --json status", "sweep status --debug --json", "sweep --json status --debug"):
+    for line in ("--debug --json sweep status", "sweep status --debug --json", "--json sweep --debug status"):
         args = parse(line)
         assert (args["debug"], args["json"]) == (True, True)
 
@@ -173,57 +139,11 @@ def test_arguments_are_checked_before_anything_is_registered(tmp_path, capsys):
     arrays, store = tmp_path / "small.npz", tmp_path / "store"
     np.savez(arrays, x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
     line = ["cifar10", "train", "--arrays", str(arrays), "--store", str(store), "--width", "0.05", "--members", "1"]
-    for more in (["--num-train", "31"], ["--num-test", "25"], ["--subset", "no-such"]):
-        assert cli.main([*line, *more]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
-        assert not store.exists()
+    assert cli.main([*line, "--num-train", "31"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not store.exists()
     # Without --num-train it is all of the arrays' images, as the help says.
     args = argparse.Namespace(**parse(shlex.join(line)))
     from benchmarks.commands.cifar10 import train as training
 
     assert training._first_member(args, replicas=1).num_train == 30
-
-
-# Completion.
-
-
-def complete(script, *words):
-    """What bash offers for the last of some words, as bash itself says."""
-    code = (
-        f"source {shlex.quote(str(script))}; COMP_WORDS=(tf-ensembles {shlex.join(words)}); "
-        "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tf_ensembles; printf '%s\\n' \"${COMPREPLY[@]}\""
-    )
-    return subprocess.run(
-        ["bash", "-c", code], capture_output=True, text=True, check=True, cwd=script.parent
-    ).stdout.split()
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_commands_options_and_values(tmp_path):
-    script = tmp_path / "completion.bash"
-    script.write_text(completion.script("bash"))
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    assert complete(script, "re") == ["reproduce", "report"]
-    assert complete(script, "sweep", "")[:3] == ["run", "draw", "status"]
-    assert complete(script, "linear", "--pre") == ["--preset"]
-    assert complete(script, "linear", "--preset", "") == list(options.PRESETS)
-    assert complete(script, "testbed", "--agents", "mlp", "ensemble-b") == ["ensemble-bp"]
-    assert complete(script, "report", "--results", "f") == ["folder"]
-    assert set(complete(script, "export", "f")) == {"folder", "file"}
-    assert complete(script, "sweep", "run", "linear_b") == ["linear_bound"]
-    assert complete(script, "cifar10", "train", "--num-m") == []  # A former spelling.
-    # All that parsers take, and nothing else.
-    for name, parser in LEAVES.items():
-        assert set(complete(script, *name.split(), "--")) == {word for word in shown(parser) if word.startswith("--")}
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_every_word(shell):
-    text = completion.script(shell)
-    for name, parser in LEAVES.items():
-        assert f"/{name.replace(' ', '/')}" in text
-        for word in shown(parser):
-            assert (word if shell == "zsh" else f"-l {word[2:]}") in text or not word.startswith("--")
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=text, text=True, check=True)

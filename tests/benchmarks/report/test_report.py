@@ -25,7 +25,6 @@ from benchmarks.report import cited, story
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
-from benchmarks.report import markdown as report_markdown
 from benchmarks.report import svg as report_svg
 from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
@@ -108,15 +107,16 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
     counts = [sum(one.reduced == reduced for one in content.sentences) for reduced in (False, True)]
     assert all(f"{count} supported" in first for count in counts)
     assert first.count('<svg class="plot small-plot"') == 4
-    assert [one.figure.id for one in content.highlights] == ["F2", "F3", "F6", "T1"]
-    for one in content.highlights:
-        (mine,) = [section for section in content.sections if section.figure == one.figure]
-        assert one.panel in mine.panels
-        assert html.escape(panels.finding(one.panel)) in first
-        for result, words in one.verdicts:
-            assert f'href="#claim-{result.claim.id}"' in first
+    for highlight, name in zip(story.HIGHLIGHTS, ["F2", "F3", "F6", "T1"], strict=True):
+        figure, panel = content.highlighted(highlight)
+        (section,) = [section for section in content.sections if section.figure == figure]
+        assert figure.id == name
+        assert panel in section.panels
+        assert html.escape(panels.finding(panel)) in first
+        for claim, words in highlight.claims.items():
+            assert f'href="#claim-{claim}"' in first
             assert words in first
-            assert judge.format_effect(result.deciding) in first
+            assert judge.format_effect(content.result(claim).deciding) in first
     # Every figure is in the chapter of its part, and what leads a chapter is not folded.
     assert {chapter.part for chapter in story.CHAPTERS} == {figure.part for figure in registry.figures()}
     folded = re.findall(r'<details class="figure"><summary><h3 id="figure-([^"]+)"', text)
@@ -130,7 +130,7 @@ def test_the_story_comes_first_and_tells_the_verdicts_of_the_claims(world, conte
 def test_a_chart_that_was_not_measured_says_so(world, tmp_path):
     shutil.copytree(world / "linear", tmp_path / "linear")
     content = report_content.collect(tmp_path)
-    assert [one.panel is None for one in content.highlights] == [True, True, True, False]
+    assert [content.highlighted(one)[1] is None for one in story.HIGHLIGHTS] == [True, True, True, False]
     text = report_html.render(content)
     assert text[: text.index('id="short"')].count("Not measured in this folder.") == 3
 
@@ -183,7 +183,6 @@ def test_text_of_result_files_cannot_become_markup(world, tmp_path):
     shutil.copytree(world, folder)
     (folder / "environment.json").write_text(json.dumps({"preset": EVIL, "machine": EVIL, EVIL: "1", "CIFAR10": EVIL}))
     (folder / "times.json").write_text(json.dumps({EVIL: EVIL}))
-    (folder / "speed.json").write_text(json.dumps([{"what": EVIL, EVIL: 3}]))
     for name, column in (
         ("linear/finite_ensemble.csv", "agent"),
         ("testbed/figure_1_grid.csv", "setting"),
@@ -202,32 +201,12 @@ def test_text_of_result_files_cannot_become_markup(world, tmp_path):
         assert len(page.all("script")) == 1
         assert not page.all("img")
         assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    for text in (report_markdown.render(content), report_compare.render_markdown(comparison)):
-        assert "<" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
-        assert not re.search(r"(?<!\\)\]\(", text)
-        for block in text.split("\n\n"):
-            rows = [line for line in block.splitlines() if line.startswith("|")]
-            assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
 
 
-def test_commands_of_the_page_cannot_leave_their_block(world, tmp_path):
-    folder = tmp_path / "evil"
-    shutil.copytree(world, folder)
-    (folder / "environment.json").write_text(json.dumps({"preset": "quick\n```\n# owned"}))
-    text = report_markdown.render(report_content.collect(folder))
-    assert "\n# owned" not in text
-
-
-def test_markdown_holds_every_claim(content):
-    text = report_markdown.render(content)
-    for claim in CLAIMS:
-        assert f"| {claim.id} |" in text
-    for kind, sentences in (("At the paper's size", False), ("Reduced", True)):
-        count = sum(one.reduced == sentences for one in content.sentences)
-        assert f"- {kind}: {count} supported" in text
-    for one in content.sentences:
-        assert report_markdown.escape(one.statement.text) in text
-        assert report_markdown.escape(judge.format_effect(one.deciding.deciding)) in text
+def test_text_of_the_results_page_cannot_become_markup():
+    text = cited.escape(EVIL)
+    assert "<" not in text
+    assert not re.search(r"(?<!\\)(\]\(|\|)", text)
 
 
 def test_the_results_page_has_the_verdicts_of_the_stored_tables():
@@ -240,11 +219,9 @@ def test_the_family_of_tests_is_told_everywhere(content, page, world, tmp_path):
     tested = sum(not claim.identity for claim in CLAIMS)
     assert f"one family of {tested} tests (Holm)" in said
     assert "checked, not tested: P1, P2, T1-sign, " in said
-    markdown = report_markdown.render(content)
     assert said in page.text
-    assert said in markdown
     assert said in report_command.format_text(content)
-    assert re.search(r"better by 33\.\d%, above the margin of 5%", markdown)
+    assert re.search(r"better by 33\.\d%, above the margin of 5%", page.text)
     table = report_command.claims_table(content.results).set_index("claim")
     assert table.loc["P1", "adjusted"] == "identity"
     for result in content.results:
@@ -279,12 +256,12 @@ def test_claims_of_others_are_shown_apart_where_they_were_measured(content, tmp_
     ((name, results),) = found.beyond
     assert [result.claim.id for result in results] == [claim.id for claim in neural.CLAIMS]
     assert not {result.claim.id for result in results} & {result.claim.id for result in found.results}
-    for text in (report_html.render(found), report_markdown.render(found)):
-        assert f"Beyond the paper: {name}" in text
-        assert all(result.claim.id in text for result in results)
+    text = report_html.render(found)
+    assert f"Beyond the paper: {name}" in text
+    assert all(result.claim.id in text for result in results)
 
 
-def test_the_command_writes_all_three(world, tmp_path, capsys):
+def test_the_command_writes_page_and_table(world, tmp_path, capsys):
     assert cli.main(["report", str(world), "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert re.search(r"At the paper's size: \d+ supported\n +Reduced: \d+ supported", said)
@@ -304,7 +281,6 @@ def test_a_folder_with_little_in_it_has_a_report(world, tmp_path):
     counts = judge.tally(content.results)
     assert counts[NOT_MEASURED] == sum(registry.figure(claim.figure).part != "linear" for claim in CLAIMS)
     Page(report_html.render(content))
-    assert "Not measured in this folder." in report_markdown.render(content)
 
 
 def test_compare_pairs_shared_seeds_and_finds_what_differs(world, tmp_path):
@@ -345,7 +321,6 @@ def test_the_command_compares(world, tmp_path, capsys):
     assert cli.main(["report", "--compare", *folders, "--output", str(tmp_path / "out")]) == 0
     assert f"0 of {len(CLAIMS)} verdicts differ" in capsys.readouterr().out
     Page((tmp_path / "out" / "compare.html").read_text())
-    assert "| T1 |" in (tmp_path / "out" / "compare.md").read_text()
 
 
 def test_committed_results_compare_with_themselves():

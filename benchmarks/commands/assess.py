@@ -7,9 +7,14 @@ The archive of --data has `x` `[examples, ...]` and `y` `[examples]`, and may ha
 from __future__ import annotations
 
 import argparse
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from benchmarks.commands import export, options
-from benchmarks.commands.assess import inputs
+from tf_ensembles import files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tau", type=int, default=10, help="labels per joint prediction (default 10)")
     parser.add_argument("--kind", help="what a plain model's outputs are, such as logits, where its loss does not say")
     parser.add_argument("--draws", type=int, default=1000, help="of the examples, for intervals (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of these draws (default 0)")
     export.add_modules(parser)
 
 
@@ -39,13 +43,13 @@ def run(args: argparse.Namespace) -> None:
     """Loads the model and the data, writes the page and prints the scores."""
     if args.output.suffix != ".html":
         raise ValueError(f"Expected a page that ends in .html. Received: {args.output}")
-    data = inputs.read(args.data, ("x", "y"), ("groups", "class_names"))
-    foreign = inputs.read(args.ood, ("x",))["x"] if args.ood else None
+    data = _read(args.data, ("x", "y"), ("groups", "class_names"))
+    foreign = _read(args.ood, ("x",))["x"] if args.ood else None
 
     import tf_ensembles as tfe
 
     model = export.load_model(args.model, args.modules)
-    found = tfe.assess(
+    assessment = tfe.assess(
         model,
         data["x"],
         data["y"],
@@ -56,10 +60,26 @@ def run(args: argparse.Namespace) -> None:
         tau=args.tau,
         kind=args.kind,
         num_draws=args.draws,
-        seed=args.seed,
         title=args.title or args.model.name,
     )
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    paths = found.save(args.output)
-    text = f"{found}\nwrote {paths[0]} and {paths[1]}"
-    options.answer(args, {**found.content, "paths": [str(path) for path in paths]}, text)
+    paths = assessment.save(args.output)
+    text = f"{assessment}\nwrote {paths[0]} and {paths[1]}"
+    options.answer(args, {**assessment.content, "paths": paths}, text)
+
+
+def _read(path: pathlib.Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of an archive by name; what it lacks is one line, and nothing in it is executed."""
+    if not path.exists():
+        raise ValueError(f"Expected an .npz file with {', '.join(needed)}. Received: {path}, which does not exist")
+    arrays = files.load_arrays(path)
+    if missing := [name for name in needed if name not in arrays]:
+        raise ValueError(
+            f"Expected {', '.join(needed)} in {path}. Received: no {', '.join(missing)}, but {sorted(arrays)}"
+        )
+    for name in needed:
+        if arrays[name].dtype.kind not in "biuf" or not arrays[name].size:
+            raise ValueError(
+                f"Expected numbers in {name} of {path}. Received: {arrays[name].dtype} of shape {arrays[name].shape}"
+            )
+    return {name: arrays[name] for name in (*needed, *optional) if name in arrays}
