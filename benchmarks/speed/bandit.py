@@ -123,7 +123,7 @@ def linear(*, dims: tuple[int, ...] = (20, 100, 500), turns: int = 50) -> None:
 
 def _per_step(run: Callable[[int], Any], steps: int) -> harness.Seconds:
     """Returns the time of a step, from runs of two lengths, so that what is done once cancels."""
-    short, long = (harness.seconds(lambda count=count: run(count)) for count in (steps, 3 * steps))
+    short, long = (harness.seconds(functools.partial(run, count)) for count in (steps, 3 * steps))
     return harness.Seconds(*((b - a) / (2 * steps) for a, b in zip(short, long, strict=True)))
 
 
@@ -200,7 +200,7 @@ def decisions(*, batches: tuple[int, ...] = (1, 256), calls: int = 50, turns: in
 
         ensemble = tfe.Ensemble(build, members, tfe.PriorFunction(build, SCALE))
         ensemble.compile(keras.optimizers.Adam(3e-3), "mse", jit_compile=False)
-        return NeuralThompsonAgent(*specs, ensemble, all_actions=all_actions)
+        return NeuralThompsonAgent(specs[0], specs[1], ensemble, all_actions=all_actions)
 
     def decide(agent: Any, task: Any) -> harness.Run:
         step, act = task.env.reset(), tf.function(agent.collect_policy.action, autograph=False)
@@ -214,9 +214,11 @@ def decisions(*, batches: tuple[int, ...] = (1, 256), calls: int = 50, turns: in
         runs["epsilon-greedy"] = decide(baselines.make_epsilon_greedy(*specs, (50, 50), 3e-3, 0), task)
         runs["LinTS"] = decide(baselines.make_lin_ts(*specs, 0), task)
         for propensity in (False, True):
-            suffix, options = ", propensity" * propensity, {"emit_propensity": propensity}
-            runs[f"linear{suffix}"] = decide(EnsembleThompsonAgent(*specs, **options), task)
-            runs[f"linear, arms{suffix}"] = decide(EnsembleThompsonAgent(*arm_specs, **options), per_arm)
+            suffix = ", propensity" * propensity
+            runs[f"linear{suffix}"] = decide(EnsembleThompsonAgent(*specs, emit_propensity=propensity), task)
+            runs[f"linear, arms{suffix}"] = decide(
+                EnsembleThompsonAgent(*arm_specs, emit_propensity=propensity), per_arm
+            )
         print(f"  batch {batch}, the fastest of {calls} calls in each turn")
         times = harness.in_turns(runs, turns, calls=calls)
         harness.print_times({name: rows for name, rows in times.items() if "linear" not in name}, "M = 1")

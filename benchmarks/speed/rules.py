@@ -73,7 +73,7 @@ def _map_and_rule(build: Callable[[], Any], members: int, x: Any) -> tuple[dict[
 
 
 def _compare(ways: dict[str, harness.Run], turns: int) -> None:
-    outputs = {name: run() for name, run in ways.items()}
+    outputs = {name: np.asarray(run()) for name, run in ways.items()}
     reference = next(iter(ways))
     for name, values in outputs.items():
         np.testing.assert_allclose(values, outputs[reference], rtol=1e-3, atol=1e-4, err_msg=name)
