@@ -50,7 +50,6 @@ MODULES = {
     "benchmarks.testbed_reference": "benchmarks.studies.testbed_reference",
     "benchmarks.cifar10_speed": "benchmarks.speed.cifar10",
     "benchmarks.fit_speed": "benchmarks.speed.fit",
-    "benchmarks.metrics_speed": "benchmarks.speed.metrics",
     "benchmarks.sweep_speed": "benchmarks.speed.sweep",
     "benchmarks.testbed_speed": "benchmarks.speed.testbed",
 }

@@ -1,149 +1,196 @@
 """How fast a member trains, against other loops over the same network, and how fast 100 of them are scored.
 
-    python -m benchmarks.speed.cifar10 train [--widths 0.0625 0.25] [--batch 128] [--threads 1] [--steps 20] [--turns 5]
-    python -m benchmarks.speed.cifar10 evaluate [--members 100]
+    python -m benchmarks.speed.cifar10 train [--threads 1]
+    python -m benchmarks.speed.cifar10 evaluate
 
-`train` gives images per second in turns within one run, on random images: of a member with prior and bootstrap weights,
-of bare TensorFlow with fused batch norm, of Keras `fit`, and of torch where it is installed. `--threads 1` measures as
-a sweep's worker runs. `--cpu-time` counts the seconds of the processor in place of the clock's, which holds for one
-thread on a machine that others use, too. `evaluate` writes 100 members' logits (10,000 x 10), then scores every
-ensemble size in a fresh process. Exits with 1 when a limit is missed; nothing else should run meanwhile.
+`--threads 1` measures as a sweep's worker runs; then seconds of the processor hold where others use the machine, too.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
+import itertools
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
-from benchmarks import speed
-from trainers import onednn
+import numpy as np
 
-MEMBER, AUGMENTED = "member, prior and bootstrap", "the same on augmented images"
-BARE, FIT, TORCH = "bare TensorFlow, fused norm", "Keras fit", "torch, F.batch_norm"
-MIN_OF_BARE, MIN_OF_FIT, MIN_OF_TORCH = 0.85, 1.0, 1.0
-MAX_SECONDS, MAX_MEGABYTES = 5.0, 1000.0
-EXAMPLES, CLASSES = 10_000, 10
+from benchmarks.speed import harness, memory
+from tf_ensembles.base import Array
+
+CLASSES, RATE, MOMENTUM = 10, 1e-3, 0.9
 
 
-def _loops(problem: Any, threads: int) -> dict[str, Callable[[int], Callable[[], object]]]:
-    """The ways to train that there are here, by their names."""
-    from benchmarks.speed import image_loops
+def _make_member(data: Any, width: float, batch: int) -> harness.Run:
+    """Returns the training of a member with prior and bootstrap weights, checkpoints and all, which times itself.
 
-    loops = {
-        MEMBER: image_loops.make_member(problem),
-        AUGMENTED: image_loops.make_member(problem, augment=True),
-        BARE: image_loops.make_bare(problem),
-        FIT: image_loops.make_fit(problem),
-    }
-    if importlib.util.find_spec("torch"):
-        loops[TORCH] = image_loops.make_torch(problem, threads)
-    return loops
+    What is prepared is not timed: its start, and its prior on all images.
+    """
+    import tensorflow as tf
 
-
-def compare_training(width: float, batch: int, threads: int, steps: int, turns: int, cpu_time: bool) -> bool:
-    """Prints images per second of each way, the best of some turns, and returns whether the limits are kept."""
-    from benchmarks.speed import image_loops
-
-    clock = time.process_time if cpu_time else time.perf_counter
-    loops = _loops(image_loops.make_problem(width, batch, steps * batch), threads)
-    best = dict.fromkeys(loops, float("inf"))
-    for _ in range(turns):
-        for name, loop in loops.items():
-            run = loop(steps)
-            started = clock()
-            run()
-            best[name] = min(best[name], clock() - started)
-    load = os.getloadavg()[0]
-    print(f"width {width:g}, batch {batch}, {threads} threads, best of {turns} x {steps} steps, load {load:.1f}")
-    for name, seconds in best.items():
-        ratio = best[MEMBER] / seconds
-        print(f"  {name:<30}{steps * batch / seconds:>8.0f} images/s{ratio:>8.2f} of the member's")
-    limits = {BARE: MIN_OF_BARE, FIT: MIN_OF_FIT, TORCH: MIN_OF_TORCH}
-    missed = [name for name, least in limits.items() if name in best and best[name] / best[MEMBER] < least]
-    print("  all limits kept" if not missed else f"  slower than its limit against: {', '.join(missed)}")
-    return not missed
-
-
-def _write_members(store: str, count: int) -> dict[str, Any]:
-    import numpy as np
-
-    from trainers.images import runs as cifar10_runs
+    from trainers.images import config as member_config
     from trainers.images import store as member_store
+    from trainers.images import training as member_training
 
-    random = np.random.default_rng(0)
-    labels = random.integers(CLASSES, size=EXAMPLES).astype(np.int32)
-    config = {"num_train": 1000, "num_members": count}
-    for member in cifar10_runs.ensemble_from_dict(config).members:
-        files = member_store.MemberFiles(store, member)
-        files.begin()
-        files.finish({"steps": 1}, 3 * random.standard_normal((EXAMPLES, CLASSES), dtype=np.float32), labels, None)
-    return config
+    config = member_config.MemberConfig(
+        num_train=len(data),
+        width=width,
+        epochs=1,
+        batch_size=batch,
+        prior_scale=30.0,
+        bootstrap_probability=0.9,
+        learning_rate=RATE,
+        augment=False,
+    )
 
+    def run() -> harness.Seconds:
+        with tempfile.TemporaryDirectory() as folder:
+            files = member_store.MemberFiles(folder, config)
+            files.folder.mkdir()
+            training = member_training.Training(config, data, tf.distribute.get_strategy(), files)
+            return harness.seconds(lambda: training.run(member_training.CHECKPOINT_SECONDS, None))
 
-def measure_evaluation(config: dict[str, Any], store: str) -> dict[str, float]:
-    """Scores all sizes in this process; call it in a fresh one, because a peak of memory never falls."""
-    started = time.perf_counter()
-    from tf_ensembles.metrics import by_size as member_scores  # noqa: F401 - imported here to time the scoring alone
-    from trainers.images import runs as cifar10_runs
-
-    imported = time.perf_counter()
-    ensemble = cifar10_runs.ensemble_from_dict(config)
-    sizes = cifar10_runs.score_members(ensemble.members, ensemble.tau, store)
-    seconds = time.perf_counter() - imported
-    told = {"seconds": seconds, "import_seconds": imported - started, "sizes": len(sizes)}
-    return {**told, "megabytes": speed.peak_megabytes()}
+    return run
 
 
-def compare_evaluation(count: int) -> bool:
-    """Prints time and peak memory of scoring, and returns whether both are below their limits."""
-    with tempfile.TemporaryDirectory() as store:
-        config = _write_members(store, count)
-        command = [sys.executable, "-m", "benchmarks.speed.cifar10", "measure", json.dumps([config, store])]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    measured = json.loads(answer.splitlines()[-1])
-    print(f"{count} members x {EXAMPLES} x {CLASSES}, {measured['sizes']:.0f} ensemble sizes scored")
-    print(f"{measured['seconds']:.2f} s (limit {MAX_SECONDS}), after {measured['import_seconds']:.1f} s of imports")
-    print(f"{measured['megabytes']:.0f} MB peak of the whole process (limit {MAX_MEGABYTES:.0f})")
-    return measured["seconds"] < MAX_SECONDS and measured["megabytes"] < MAX_MEGABYTES
+def _make_bare(x: Array, labels: Array, channels: list[int], rows: Array) -> harness.Run:
+    """Returns steps of TensorFlow's operations in one graph, without Keras, prior, bootstrap and moving averages."""
+    import tensorflow as tf
+
+    from trainers.images import vgg
+
+    kernels = [
+        tf.Variable(tf.random.normal([3, 3, i, o], 0.0, (2 / (9 * i)) ** 0.5)) for i, o in itertools.pairwise(channels)
+    ]
+    gammas = [tf.Variable(tf.ones(count)) for count in channels[1:]]
+    betas = [tf.Variable(tf.zeros(count)) for count in channels[1:]]
+    dense, bias = tf.Variable(tf.zeros([channels[-1], CLASSES])), tf.Variable(tf.zeros(CLASSES))
+    parameters = [*kernels, *gammas, *betas, dense, bias]
+    velocities = [tf.Variable(tf.zeros_like(parameter)) for parameter in parameters]
+    images, classes, all_rows = tf.constant(x), tf.constant(labels), tf.constant(rows)
+
+    def logits(x: tf.Tensor) -> tf.Tensor:
+        for kernel, gamma, beta, stride in zip(kernels, gammas, betas, vgg.STRIDES, strict=True):
+            x = tf.nn.conv2d(x, kernel, stride, "SAME")
+            x = tf.nn.relu(tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, epsilon=1e-3, is_training=True)[0])
+        return tf.reduce_mean(x, [1, 2]) @ dense + bias
+
+    @tf.function
+    def steps() -> tf.Tensor:
+        loss = tf.constant(0.0)
+        for step in tf.range(len(rows)):
+            batch, targets = tf.gather(images, all_rows[step]), tf.gather(classes, all_rows[step])
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits(batch)))
+            gradients = tape.gradient(loss, parameters)
+            for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
+                tf.raw_ops.ResourceApplyKerasMomentum(
+                    var=parameter.handle, accum=velocity.handle, lr=RATE, grad=gradient, momentum=MOMENTUM
+                )
+        return loss
+
+    return lambda: float(steps())
 
 
-def main() -> int:
-    """Measures and returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "evaluate", "measure"))
-    parser.add_argument("config", nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument("--widths", type=float, nargs="+", default=[1 / 16, 1 / 4])
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--threads", type=int, help="of one operation (default: one per core)")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor, for --threads 1")
-    parser.add_argument("--members", type=int, default=100)
-    args = parser.parse_args()
-    if args.what == "measure":
-        print(json.dumps(measure_evaluation(*json.loads(args.config))))
-        return 0
-    if args.what == "evaluate":
-        return 0 if compare_evaluation(args.members) else 1
+def _make_fit(x: Array, labels: Array, width: float, batch: int) -> harness.Run:
+    """Returns Keras `fit` of the same network with Keras's own batch norm, without prior, bootstrap and decay."""
+    import keras
+
+    from trainers.images import norm, vgg
+
+    def clone(layer: Any) -> Any:
+        kind = keras.layers.BatchNormalization if isinstance(layer, norm.BatchNormalization) else layer.__class__
+        return kind.from_config(layer.get_config())
+
+    model = keras.models.clone_model(vgg.build_vgg(x.shape[1:], CLASSES, width), clone_function=clone)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(RATE, momentum=MOMENTUM), loss, jit_compile=False)
+    return lambda: model.fit(x, labels, batch_size=batch, shuffle=False, verbose=0)
+
+
+def _make_torch(x: Array, labels: Array, channels: list[int], rows: Array, threads: int, layout: str) -> harness.Run:
+    """Returns steps of torch over the same network, with images in memory by channels first or last."""
+    import torch
+    from torch import nn
+
+    from trainers.images import vgg
+
+    torch.set_num_threads(threads)
+    memory_format = getattr(torch, layout)
+    images = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).to(memory_format=memory_format)
+    classes, all_rows = torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(rows)
+    layers: list[Any] = []
+    for (before, after), stride in zip(itertools.pairwise(channels), vgg.STRIDES, strict=True):
+        layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.BatchNorm2d(after, 1e-3), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], CLASSES))
+    model.to(memory_format=memory_format)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, foreach=True)
+
+    def run() -> None:
+        for batch in all_rows:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[batch]), classes[batch]).backward()
+            optimizer.step()
+
+    return run
+
+
+def train(
+    *, widths: tuple[float, ...] = (1 / 16, 1 / 4), batch: int = 128, threads: int = 0, steps: int = 20, turns: int = 5
+) -> None:
+    """Milliseconds an image of a VGG's training on random images; no --threads: one per core."""
     from tf_ensembles import machine
+    from trainers import onednn
 
-    threads = args.threads or machine.usable_cores()
+    threads = threads or machine.usable_cores()
     os.environ[machine.THREADS] = str(threads)
     onednn.prefer()
-    print(f"oneDNN {onednn.explain()}; torch {'installed' if importlib.util.find_spec('torch') else 'not installed'}")
-    options = (args.batch, threads, args.steps, args.turns, args.cpu_time)
-    kept = [compare_training(width, *options) for width in args.widths]
-    return 0 if all(kept) else 1
+    from trainers.images import data as image_data
+    from trainers.images import vgg
 
+    print(f"  oneDNN {onednn.explain()}; {threads} threads, batch {batch}, {steps} steps")
+    random, count = np.random.default_rng(0), steps * batch
+    images = random.integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
+    data = image_data.make_data(images, np.arange(count) % CLASSES, CLASSES)
+    x, labels = image_data.standardize(data, data.images), data.labels
+    rows = random.integers(0, count, (steps, batch))
+    for width in widths:
+        channels, member = [3, *vgg.scaled_channels(width)], f"member of width {width:g}, prior and bootstrap"
+        runs = {
+            member: _make_member(data, width, batch),
+            "bare TensorFlow, fused norm": _make_bare(x, labels, channels, rows),
+            "Keras fit": _make_fit(x, labels, width, batch),
+        }
+        if importlib.util.find_spec("torch"):
+            for layout in ("contiguous_format", "channels_last"):
+                runs[f"torch, {layout}"] = _make_torch(x, labels, channels, rows, threads, layout)
+        times = harness.in_turns(runs, turns, work=dict.fromkeys(runs, count))
+        harness.print_times(times, member)
+        print(f"  {1 / times[member][:, 0].min():,.0f} images/s")
+
+
+def _prepare_scores(members: int, examples: int = 10_000) -> harness.Run:
+    """Stores members' logits, and returns the scoring of all ensemble sizes."""
+    from trainers.images import runs as member_runs
+    from trainers.images import store as member_store
+
+    random, folder = np.random.default_rng(0), tempfile.TemporaryDirectory()
+    labels = random.integers(CLASSES, size=examples).astype(np.int32)
+    ensemble = member_runs.ensemble_from_dict({"num_train": 1000, "num_members": members})
+    for member in ensemble.members:
+        files = member_store.MemberFiles(folder.name, member)
+        files.begin()
+        files.finish({"steps": 1}, 3 * random.standard_normal((examples, CLASSES), dtype=np.float32), labels, None)
+    return lambda: member_runs.score_members(ensemble.members, ensemble.tau, folder.name)
+
+
+def evaluate(*, members: int = 100) -> None:
+    """All sizes of an ensemble of stored members, scored on 10,000 images."""
+    memory.report("{:,} members", _prepare_scores, members)
+
+
+PARTS = (train, evaluate)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main(__doc__, PARTS)

@@ -1,92 +1,71 @@
-"""How fast `Ensemble.fit` trains, against separate Keras models and against hand-written batched matrix products.
+"""How fast `Ensemble.fit` trains, against Keras models one after the other and hand-written batched matrix products.
 
-    python -m benchmarks.speed.fit [mlp|cnn|memory] ...
+    python -m benchmarks.speed.fit [mlp|cnn|trunk]
 
-Every figure is a ratio of two times measured in one run; nothing else should run meanwhile.
+Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import speed
+import numpy as np
 
-MEMBERS, BATCH, STEPS, DIM, HIDDEN = 100, 100, 1000, 10, 50
-TURNS = 2
+from benchmarks.speed import harness
+from tf_ensembles.base import Array
 
-
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+MEMBERS, BATCH, DIM, HIDDEN = 100, 100, 10, 50
 
 
-def _build_mlp() -> Any:
+def build_mlp(dim: int = DIM) -> Any:
+    """Returns a (50, 50) MLP for two classes."""
     import keras
+    from keras import layers
 
-    return keras.Sequential(
-        [
-            keras.Input((DIM,)),
-            keras.layers.Dense(HIDDEN, "relu"),
-            keras.layers.Dense(HIDDEN, "relu"),
-            keras.layers.Dense(2),
-        ]
-    )
+    hidden = [layers.Dense(HIDDEN, "relu") for _ in range(2)]
+    return keras.Sequential([keras.Input((dim,)), *hidden, layers.Dense(2)])
 
 
-def _build_cnn() -> Any:
+def build_cnn(num_classes: int = 10) -> Any:
+    """Returns a small convolutional network with batch norm for images 16x16x3."""
     import keras
+    from keras import layers
 
     return keras.Sequential(
         [
             keras.Input((16, 16, 3)),
-            keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(10),
+            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.BatchNormalization(),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 3, padding="same", activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(num_classes),
         ]
     )
 
 
-def _compile(model: Any) -> Any:
+def compiled(model: Any) -> Any:
+    """Returns the model, compiled for classes."""
     import keras
 
     model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
-def _fit(model: Any, x: Any, y: Any, epochs: int) -> Callable[[], Any]:
-    """Returns a fit to be timed, after a first epoch that compiles."""
-    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
-    return lambda: model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=0)
+def _fit(model: Any, x: Array, y: Array, epochs: int, batch_size: int = BATCH) -> Callable[[], Any]:
+    compiled(model)
+    return lambda: model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
 
 
-def _best_in_turns(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Best seconds of each run over several turns: the speed of a shared machine drifts, a ratio must not."""
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(TURNS):
-        for name, run in runs.items():
-            best[name] = min(best[name], _seconds(run))
-    return best
-
-
-def _hand_stacked(x: Any, y: Any, jit_compile: bool) -> Callable[[], None]:
-    """Returns the same training as bare batched products with hand-kept Adam, one `tf.function` call a step."""
-    import numpy as np
+def _fit_by_hand(x: Array, y: Array, steps: int, jit_compile: bool) -> Callable[[], None]:
+    """Returns the training of 100 MLPs as bare batched products with hand-kept Adam, one `tf.function` call a step."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
-    sizes = [DIM, HIDDEN, HIDDEN, 2]
     parameters = []
-    for fan_in, fan_out in itertools.pairwise(sizes):
+    for fan_in, fan_out in itertools.pairwise([DIM, HIDDEN, HIDDEN, 2]):
         kernel = rng.normal(size=(MEMBERS, fan_in, fan_out)) / np.sqrt(fan_in)
         parameters += [tf.Variable(kernel, dtype=tf.float32), tf.Variable(tf.zeros([MEMBERS, 1, fan_out]))]
     slots = [(tf.Variable(tf.zeros_like(p)), tf.Variable(tf.zeros_like(p))) for p in parameters]
@@ -94,119 +73,93 @@ def _hand_stacked(x: Any, y: Any, jit_compile: bool) -> Callable[[], None]:
     data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(BATCH).repeat().prefetch(4)
 
     @tf.function(jit_compile=jit_compile)
-    def step(inputs: Any, labels: Any) -> Any:
+    def step(inputs: Any, labels: Any) -> None:
         with tf.GradientTape() as tape:
             h: Any = inputs[None]
             for layer in range(3):
                 h = tf.matmul(h, parameters[2 * layer]) + parameters[2 * layer + 1]
                 h = tf.nn.relu(h) if layer < 2 else h
             labels = tf.repeat(labels[None], MEMBERS, axis=0)
-            loss = tf.reduce_sum(
-                tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h), axis=1)
-            )
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h)
+            loss = tf.reduce_sum(tf.reduce_mean(losses, axis=1))
         count.assign_add(1.0)
         rate = 1e-3 * tf.sqrt(1.0 - 0.999**count) / (1.0 - 0.9**count)
         for p, g, (m, v) in zip(parameters, tape.gradient(loss, parameters), slots, strict=True):
             m.assign_add((g - m) * 0.1)
             v.assign_add((tf.square(g) - v) * 0.001)
             p.assign_sub(rate * m / (tf.sqrt(v) + 1e-7))
-        return loss
 
-    def run(steps: int) -> None:
+    def run() -> None:
         for inputs, labels in data.take(steps):
             step(inputs, labels)
 
-    run(10)
-    return lambda: run(STEPS)
+    return run
 
 
-def mlp() -> None:
-    """100 members of a (50, 50) MLP, batch 100, 1,000 steps."""
-    import numpy as np
+def mlp(*, turns: int = 2, steps: int = 1000) -> None:
+    """100 members of a (50, 50) MLP on 1,000 examples, batch 100; the time of one Keras fit stands for each of 100."""
+    import tf_ensembles as tfe
 
+    x = np.random.default_rng(0).normal(size=(1000, DIM)).astype(np.float32)
+    y, epochs = (x[:, 0] > 0).astype(np.int32), steps * BATCH // 1000
+    full = tfe.Ensemble(build_mlp, MEMBERS, tfe.PriorFunction(build_mlp, 3.0), bootstrap=tfe.Bernoulli(0.5), l2=1e-3)
+    runs = {
+        "Ensemble.fit": _fit(tfe.Ensemble(build_mlp, MEMBERS), x, y, epochs),
+        "the same with priors, bootstrap and l2": _fit(full, x, y, epochs),
+        "100 Keras fits": _fit(build_mlp(), x, y, epochs),
+        "stacked by hand in a tf.function": _fit_by_hand(x, y, steps, jit_compile=False),
+        "the same, compiled by XLA": _fit_by_hand(x, y, steps, jit_compile=True),
+    }
+    harness.print_times(harness.in_turns(runs, turns, work={"100 Keras fits": 1 / MEMBERS}), "Ensemble.fit")
+
+
+def cnn(*, turns: int = 2, examples: int = 2000) -> None:
+    """Ten small CNNs with batch norm, two epochs; the time of one Keras fit stands for each of ten."""
     import tf_ensembles as tfe
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(1000, DIM)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(np.int32)
-    epochs = STEPS * BATCH // len(x)
-    full = tfe.Ensemble(_build_mlp, MEMBERS, tfe.PriorFunction(_build_mlp, 3.0), bootstrap=tfe.Bernoulli(0.5), l2=1e-3)
-    best = _best_in_turns(
-        {
-            "one": _fit(_compile(_build_mlp()), x, y, epochs),  # stands for each of the hundred
-            "together": _fit(_compile(tfe.Ensemble(_build_mlp, MEMBERS)), x, y, epochs),
-            "full": _fit(_compile(full), x, y, epochs),
-            "xla": _hand_stacked(x, y, jit_compile=True),
-            "plain": _hand_stacked(x, y, jit_compile=False),
-        }
-    )
-    one, together, with_all, by_hand = best["one"], best["together"], best["full"], min(best["xla"], best["plain"])
-    print(f"(50, 50) MLP, batch {BATCH}, {STEPS} steps, after compilation, best of {TURNS} turns")
-    print(f"  one Keras model, fit                       {one:6.2f} s")
-    print(f"  {MEMBERS} members, Ensemble.fit                   {together:6.2f} s")
-    print(f"  the same with priors, bootstrap and l2     {with_all:6.2f} s")
-    print(f"  {MEMBERS} members, hand-stacked tf.function       {by_hand:6.2f} s")
-    print(f"  faster than {MEMBERS} fits one after the other    {MEMBERS * one / together:6.1f} x   (goal: 40)")
-    print(f"  slower than hand-stacked                   {together / by_hand:6.2f} x   (goal: at most 1.25)")
+    x, y = rng.normal(size=(examples, 16, 16, 3)).astype(np.float32), rng.integers(0, 10, size=examples)
+    runs = {
+        "Ensemble.fit": _fit(tfe.Ensemble(build_cnn, 10), x, y, epochs=2),
+        "ten Keras fits": _fit(build_cnn(), x, y, epochs=2),
+    }
+    harness.print_times(harness.in_turns(runs, turns, work={"ten Keras fits": 1 / 10}), "Ensemble.fit")
 
 
-def cnn() -> None:
-    """A small CNN with batch norm: ten members against ten fits."""
-    import numpy as np
+def trunk(*, turns: int = 2, examples: int = 512, epochs: int = 10) -> None:
+    """An epoch of 20 heads (64, 10) on a frozen MobileNet (width 0.25, 64x64 pixels, random weights).
+
+    On arrays, features are computed once per `fit`; on a dataset, batch by batch.
+    """
+    import keras
+    import tensorflow as tf
 
     import tf_ensembles as tfe
+
+    def build_backbone() -> Any:
+        options = {"input_shape": (64, 64, 3), "alpha": 0.25, "include_top": False, "weights": None, "pooling": "avg"}
+        backbone = keras.applications.MobileNet(**options)
+        backbone.trainable = False
+        return backbone
+
+    def build_head() -> Any:
+        return keras.Sequential([keras.Input((256,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2000, 16, 16, 3)).astype(np.float32)
-    y = rng.integers(0, 10, size=2000)
-    ensemble = tfe.Ensemble(_build_cnn, 10)
-    best = _best_in_turns({"one": _fit(_compile(_build_cnn()), x, y, 2), "together": _fit(_compile(ensemble), x, y, 2)})
-    one, together = best["one"], best["together"]
-    print(f"small CNN, 2 epochs of 2,000 images ({ensemble.execution})")
-    print(f"  ten fits one after the other               {10 * one:6.2f} s")
-    print(f"  ten members, Ensemble.fit                  {together:6.2f} s")
-    print(f"  ratio                                      {10 * one / together:6.2f} x   (goal: at least 1)")
+    x, y = rng.normal(size=(examples, 64, 64, 3)).astype(np.float32), rng.integers(0, 10, size=examples)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(64)
+    heads, streamed = (compiled(tfe.Ensemble(build_head, 20, trunk=build_backbone())) for _ in range(2))
+    reference, several = "Keras model of backbone and head", f"20 heads on arrays, {epochs} epochs"
+    runs = {
+        reference: _fit(keras.Sequential([build_backbone(), build_head()]), x, y, 1, 64),
+        "20 heads on arrays, one epoch": lambda: heads.fit(x, y, batch_size=64, verbose=0),
+        several: lambda: heads.fit(x, y, batch_size=64, epochs=epochs, verbose=0),
+        "20 heads on a dataset": lambda: streamed.fit(batches, verbose=0),
+    }
+    harness.print_times(harness.in_turns(runs, turns, work={several: epochs}), reference)
 
 
-def memory() -> None:
-    """Peak memory against the number of members, each in a process of its own."""
-    import tf_ensembles  # noqa: F401  (its memory is the baseline)
-
-    print("peak memory of building and fitting (50, 50) MLPs")
-    previous: tuple[int, float] | None = None
-    for members in (50, 200, 800):
-        command = [sys.executable, "-m", "benchmarks.speed.fit", "peak", "--members", str(members)]
-        peak = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        slope = (
-            "" if previous is None else f"   {1024 * (peak - previous[1]) / (members - previous[0]):6.0f} kB a member"
-        )
-        print(f"  {members:4d} members  {peak:7.0f} MB{slope}")
-        previous = (members, peak)
-
-
-def peak(members: int) -> None:
-    """Prints this process's peak memory in MB after a short fit."""
-    import numpy as np
-
-    import tf_ensembles as tfe
-
-    x = np.zeros((100, DIM), np.float32)
-    _compile(tfe.Ensemble(_build_mlp, members)).fit(x, np.zeros(100, int), batch_size=BATCH, epochs=3, verbose=0)
-    print(speed.peak_megabytes())
-
-
-def main() -> None:
-    """Runs the parts named on the command line, or all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["mlp", "cnn", "memory"], choices=["mlp", "cnn", "memory", "peak"])
-    parser.add_argument("--members", type=int, default=100, help="for the part 'peak'")
-    arguments = parser.parse_args()
-    for part in arguments.parts:
-        if part == "peak":
-            peak(arguments.members)
-        else:
-            {"mlp": mlp, "cnn": cnn, "memory": memory}[part]()
-
+PARTS = (mlp, cnn, trunk)
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, PARTS)

@@ -1,23 +1,17 @@
 """How much sweeps cost: overhead per trivial run, time of status and of a resume's scan, and the gain of a second core.
 
-    python -m benchmarks.speed.sweep overhead [--engine ray] [--runs 10000] [--groups 1000]
-    python -m benchmarks.speed.sweep scaling
-
-Overhead is wall time times workers per run that computes nothing, start of the workers included: what a sweep adds to
-every run. Scaling is the throughput of testbed runs on two workers against one, workers warm.
+python -m benchmarks.speed.sweep overhead [--engine ray] [--runs 10000] [--groups 1000]
+python -m benchmarks.speed.sweep scaling
 """
 
 from __future__ import annotations
 
-import argparse
-import pathlib
-import subprocess
-import sys
 import tempfile
-import time
 from typing import Any
 
+from benchmarks import speed
 from benchmarks.figures.testbed import runs as testbed_runs
+from benchmarks.speed import harness
 from trainers.sweeps import progress as sweep_progress
 from trainers.sweeps import sweep
 
@@ -29,84 +23,50 @@ def compute_nothing(config: dict[str, Any]) -> dict[str, float]:
     return {"value": float(config["seed"])}
 
 
-def measure_overhead(num_runs: int, engine: str, workers: int, groups: int = 1) -> dict[str, float]:
-    """Returns milliseconds per trivial run, and seconds of a resume's scan and of the status."""
-    runs = [
-        sweep.make_run(f"nothing/seed{seed}", NOTHING, {"seed": seed}, group=f"group{seed % groups}")
-        for seed in range(num_runs)
-    ]
+def _status(folder: str) -> tuple[harness.Seconds, float]:
+    """Returns the seconds of the status of a sweep, and this process's peak of memory."""
+    took = harness.seconds(lambda: sweep_progress.format_status(sweep_progress.read_status(folder)))
+    return took, speed.peak_megabytes()
+
+
+def overhead(*, runs: int = 10_000, engine: str = "local", workers: int = 2, groups: int = 1) -> None:
+    """Time times workers per run that computes nothing, their start included; a resume's scan; status."""
+    made = [sweep.make_run(f"nothing/seed{n}", NOTHING, {"seed": n}, group=f"group{n % groups}") for n in range(runs)]
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        with sweep.Sweep(folder, engine=engine, num_workers=workers) as one:
-            report = one.execute(runs)
-        seconds = time.perf_counter() - started
-        if report.completed != num_runs:
-            raise RuntimeError(f"Expected {num_runs} completed runs. Received: {report}")
-        started = time.perf_counter()
-        with sweep.Sweep(folder) as one:
-            again = one.execute(runs)
-        scan = time.perf_counter() - started
-        if again.completed or again.left:
-            raise RuntimeError(f"Expected nothing to do. Received: {again}")
-        started = time.perf_counter()
-        sweep_progress.format_status(sweep_progress.read_status(folder))
-        status = time.perf_counter() - started
-        command = [sys.executable, "-m", "benchmarks.speed.sweep", "status", folder]
-        started = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        process = time.perf_counter() - started
-        megabytes = (pathlib.Path(folder) / "results.jsonl").stat().st_size / 1e6
-    return {
-        "overhead_ms": 1e3 * seconds * workers / num_runs,
-        "wall_ms": 1e3 * seconds / num_runs,
-        "resume_s": scan,
-        "status_s": status,
-        "status_command_s": process,
-        "results_mb": megabytes,
-    }
+
+        def execute(engine: str = "local") -> None:
+            with sweep.Sweep(folder, engine=engine, num_workers=workers) as session:
+                report = session.execute(made)
+            if report.failed or report.left:
+                raise RuntimeError(f"Expected {runs} completed runs. Received: {report}")
+
+        took = harness.seconds(lambda: execute(engine))
+        scan = harness.seconds(execute)
+        status, megabytes = harness.alone(_status, folder)
+    wall = 1e3 * took.clock / runs
+    print(f"  {runs:,} runs, {groups:,} groups, {engine} engine, {workers} workers")
+    print(f"  {wall * workers:.3f} ms of a worker's time per run, {wall:.3f} ms of all of them")
+    print(f"  resume's scan {scan.clock:.2f} s")
+    print(f"  status {status.clock:.2f} s by the clock, {status.processor:.2f} s of the processor, {megabytes:.0f} MB")
 
 
-def measure_throughput(workers: int, num_runs: int) -> float:
-    """Returns testbed runs per second on warm workers: 20 members of ensemble-bp, d = 10, T = 1,000."""
-    size = testbed_runs.Size(20, 20, 1, 1)
+def scaling(*, runs: int = 16, members: int = 20, turns: int = 2) -> None:
+    """Time of a testbed run of ensemble-bp, d = 10, T = 1,000, on one worker and on two, which are warm."""
+    size = testbed_runs.Size(members, 20, 1, 1)
     setting = testbed_runs.make_setting(10, 100.0, 0.1)
-    agents = {setting.id: [testbed_runs.Agent("ensemble-bp", 20, 1.0, 3.0)]}
-    with tempfile.TemporaryDirectory() as folder, sweep.Sweep(folder, num_workers=workers) as one:
-        one.execute(testbed_runs.make_runs([setting], agents, range(1000, 1000 + 2 * workers), size))
-        runs = testbed_runs.make_runs([setting], agents, range(num_runs), size)
-        started = time.perf_counter()
-        one.execute(runs)
-        return num_runs / (time.perf_counter() - started)
+    agents = {setting.id: [testbed_runs.Agent("ensemble-bp", members, 1.0, 3.0)]}
+
+    def execute(workers: int) -> harness.Seconds:
+        with tempfile.TemporaryDirectory() as folder, sweep.Sweep(folder, num_workers=workers) as session:
+            session.execute(testbed_runs.make_runs([setting], agents, range(1000, 1000 + 2 * workers), size))
+            made = testbed_runs.make_runs([setting], agents, range(runs), size)
+            return harness.seconds(lambda: session.execute(made))
+
+    ways = {"two workers": lambda: execute(2), "one worker": lambda: execute(1)}
+    harness.print_times(harness.in_turns(ways, turns, work=dict.fromkeys(ways, runs)), "two workers")
 
 
-def main() -> None:
-    """Prints what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("overhead", "scaling", "status"))
-    parser.add_argument("folder", nargs="?", help="for status: a results folder")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--runs", type=int, help="default: 10000 trivial runs, 16 testbed runs")
-    parser.add_argument("--groups", type=int, default=1, help="of the trivial runs (default 1)")
-    parser.add_argument("--repeats", type=int, default=2, help="of scaling (default 2)")
-    args = parser.parse_args()
-    if args.what == "status":
-        print(sweep_progress.format_status(sweep_progress.read_status(args.folder)))
-    elif args.what == "overhead":
-        measured = measure_overhead(args.runs or 10_000, args.engine, args.workers, args.groups)
-        print(f"{args.runs or 10_000} trivial runs, {args.groups} groups, {args.engine} engine, {args.workers} workers")
-        for name, value in measured.items():
-            print(f"  {name:<17} {value:.3f}")
-    else:
-        # In turns, and the best of each: whatever else the machine does can only slow a measurement down.
-        measured_rates: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(args.repeats):
-            for workers, rates in measured_rates.items():
-                rates.append(measure_throughput(workers, args.runs or 16))
-        for workers, rates in measured_rates.items():
-            print(f"{workers} worker(s): {', '.join(f'{rate:.3f}' for rate in rates)} runs/s")
-        print(f"ratio of the best {max(measured_rates[2]) / max(measured_rates[1]):.2f}")
-
+PARTS = (overhead, scaling)
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, PARTS)

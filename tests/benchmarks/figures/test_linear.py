@@ -10,7 +10,6 @@ import pytest
 from benchmarks.commands import main as cli
 from benchmarks.figures import registry, running
 from benchmarks.figures.linear import identities, runs
-from benchmarks.speed import linear as linear_speed
 from tf_ensembles import linear
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear import theory
@@ -206,11 +205,3 @@ def test_command_errors_take_one_line(tmp_path, capsys):
     assert cli.main(["linear", "--problems", "1", "--results", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error == "tf-ensembles linear: error: Expected --problems >= 2. Received: 1\n"
-
-
-def test_speed_table_compares_equal_numbers(capsys):
-    sizes = ["--problems", "6", "--looped", "3", "--dim", "2", "--data", "5", "--repeats", "1"]
-    assert linear_speed.main(sizes) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
-    assert all(float(line.split()[-1]) < 1e-10 for line in lines[2:])

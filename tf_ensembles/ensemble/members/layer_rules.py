@@ -9,7 +9,7 @@ passed along, because what happens between layers cannot be seen then. A loop is
 
 An adapted `Normalization` is looped though it could be folded: measured in seconds of CPU on a busy machine, 100
 members with it took 0.92 and 0.94 of the time for a step then, and 1.3 times for the start, since XLA compiles such
-models (`python -m benchmarks.speed.looped normalized --members 100 --json --cpu`, twice each way).
+models (`python -m benchmarks.speed.looped --models normalized --members 100`, twice each way).
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Steps a second of Bootstrapped DQN: the compiled loop, TF-Agents' driver, and bsuite's public agent."""
