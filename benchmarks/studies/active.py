@@ -12,6 +12,7 @@ how many labels a method needs for the accuracy that random labels have in the e
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,14 @@ class Learner:
         return self._model.predict(x, batch_size=POOL, verbose=0)
 
 
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How large the study is."""
+
+    seeds: tuple[tuple[str, int], ...] = (("digits", 10), ("fashion", 5))  # of each data set
+    labels: int = END
+
+
 _learner = functools.lru_cache(maxsize=1)(lambda name, pool, seed: Learner(load(name)[0][list(pool)], 10, seed))
 
 
@@ -111,34 +120,33 @@ class _Study(base.Study):
     name, part = "active", "active"
     title = "What to label next"
     about = "Means over seeds with 95% intervals."
-    presets = {"quick": ({"digits": 1}, START + ASKED), "standard": ({"digits": 10, "fashion": 5}, END)}
+    presets = {"quick": Size((("digits", 2),), START + ASKED), "standard": Size()}
 
-    def stages(self, size: tuple[dict[str, int], int], context: Mapping[str, Any]) -> list[base.Stage]:
+    def stages(self, size: Size, context: Mapping[str, Any]) -> list[base.Stage]:
         """Returns a run per data set, seed and method; methods of a seed share what is compiled."""
-        seeds, labels = size
         runs = []
-        for name, count in seeds.items():
+        for name, count in size.seeds:
             for seed in range(count):
                 for method in METHODS:
-                    config = {"data": name, "seed": seed, "method": method, "labels": labels}
+                    config = {"data": name, "seed": seed, "method": method, "labels": size.labels}
                     runs.append(
                         sweep.make_run(f"active/{name}/{method}/seed{seed}", KIND, config, group=f"{name}{seed}")
                     )
         return [lambda rows: runs]
 
-    def collect(self, size: tuple[dict[str, int], int], rows: base.Rows) -> dict[str, pd.DataFrame]:
+    def collect(self, size: Size, rows: base.Rows) -> dict[str, pd.DataFrame]:
         """Returns a table per data set: a line per seed, method and number of labels."""
         import pandas as pd
 
         done = base.rows_of(rows, self.all_runs(size, {}, rows))
         tables = {}
-        for name in size[0]:
+        for name, _ in size.seeds:
             tables[name] = pd.DataFrame(
-                {"seed": row["seed"], "method": row["method"], "labels": labels}
+                {"seed": row["seed"], "method": row["method"], "labels": size.labels}
                 | {score: round(row[f"{score}_{labels}"], 4) for score in ("accuracy", "nll")}
                 for row in done
                 if row["data"] == name
-                for labels in range(START, size[1] + 1, ASKED)
+                for labels in range(START, size.labels + 1, ASKED)
             )
         return tables
 

@@ -133,7 +133,9 @@ def compute(config: Mapping[str, Any]) -> dict[str, float]:
     """One run, a split of a data set: the joint NLL of each ten labels by what was trained."""
     x, y = load(config["data"])
     scores = measure(*split(x, y, config["split"]), config["split"], config["members"])
-    return {f"{name}|{group}": float(value) for name, values in scores.items() for group, value in enumerate(values)}
+    return {
+        f"{name}|{group}|nll": float(value) for name, values in scores.items() for group, value in enumerate(values)
+    }
 
 
 class _Study(base.Study):
@@ -153,10 +155,9 @@ class _Study(base.Study):
     def records(self, size: Any, rows: base.Rows) -> list[dict[str, Any]]:
         """Returns a line per data set, split, group of ten labels and what was trained."""
         return [
-            {"data": row["data"], "agent": key.split("|")[0], "seed": f"{row['split']}-{key.split('|')[1]}", "nll": nll}
+            {"data": row["data"], "seed": f"{row['split']}-{one.pop('group')}", **one}
             for row in base.rows_of(rows, self.all_runs(size, {}, rows))
-            for key, nll in row.items()
-            if "|" in key
+            for one in base.unpack(row, "agent", "group")
         ]
 
     def panels(self, table: pd.DataFrame) -> list[base.Panel]:

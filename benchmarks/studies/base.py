@@ -92,6 +92,16 @@ def complete(rows: Rows, runs: Sequence[Run]) -> list[dict[str, Any]]:
     return present
 
 
+def unpack(row: Mapping[str, Any], *names: str) -> list[dict[str, Any]]:
+    """Returns the lines that a row holds as `"a|b|score": value`: with names for a and b, and each one's scores."""
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for key, value in row.items():
+        if "|" in key:
+            *about, score = key.split("|")
+            lines.setdefault(tuple(about), dict(zip(names, about, strict=True)))[score] = value
+    return list(lines.values())
+
+
 def read(tables: Tables, name: str) -> pd.DataFrame:
     """Returns a table whose file may begin with a line of settings, after a `#`: the committed ones of some studies."""
     import pandas as pd

@@ -86,9 +86,7 @@ QUICK = Size(
     greedy_sizes=(3,),
     seeds=(0, 1),
     num_members=2,
-    chance=10,
-    plain_chance=10,
-    greedy_limit=40,
+    greedy_limit=400,
     choice_seeds=(100,),
     choice_size=3,
     greedy_choice_size=3,
@@ -211,11 +209,12 @@ class _Study(base.Study):
             if len(rows := table[table.stage == stage])
         ]
         by_members = _line(table[table.stage == "members"], P, "members")
-        return [
+        made = [
             panels.Panel("by size", "episodes until learned", by_size, x_label="N", **options),
             panels.Panel("by the scale of priors", "episodes", tuple(by_scale), x_label="scale", log_x=True, **options),
             panels.Panel("by the number of members", "episodes", (by_members,), x_label="M", log_x=True, **options),
         ]
+        return [panel for panel in made if any(math.isfinite(one.y) for line in panel.series for one in line.points)]
 
 
 def _line(table: pd.DataFrame, name: str, column: str) -> panels.Series:

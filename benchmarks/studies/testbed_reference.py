@@ -102,12 +102,9 @@ class _Study(studies.Study):
 
     def records(self, size: int, rows: studies.Rows) -> list[dict[str, Any]]:
         """Returns a line per problem, agent and kind of KL."""
+        complete_rows = studies.rows_of(rows, self.all_runs(size, {}, rows))
         return [
-            {"problem": row["problem"], "agent": agent, "score": kind}
-            | {part: row[f"{agent}|{kind}|{part}"] for part in ("kl", "error", "reference")}
-            for row in studies.rows_of(rows, self.all_runs(size, {}, rows))
-            for agent in AGENTS
-            for kind in POINTS
+            {"problem": row["problem"], **one} for row in complete_rows for one in studies.unpack(row, "agent", "score")
         ]
 
     def panels(self, table: pd.DataFrame) -> list[studies.Panel]:

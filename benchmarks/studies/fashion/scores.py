@@ -30,6 +30,8 @@ FOREIGN: tuple[Literal["max_probability", "entropy", "mutual_information"], ...]
     "mutual_information",
 )
 
+LINE = ("agent", "images", "score", "value", "error")  # of the table
+
 Labels = NDArray[np.int64]
 Logits = Mapping[str, NDArray[np.float32]]
 Score = Callable[[Logits, NDArray[np.int64]], float]  # of some rows of each set

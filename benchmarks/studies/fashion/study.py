@@ -252,20 +252,20 @@ class _Study(base.Study):
         *_, members, scored, _, networks = self.stages(size, {})
         lines, differences = [], []
         for row in base.rows_of(rows, scored(rows)):
-            for images, score in dict.fromkeys(tuple(key.split("|")[:2]) for key in row if "|" in key):
-                about = {"agent": row["agent"], "images": images, "score": score}
-                key = f"{images}|{score}"
-                if "other" not in row:
-                    lines.append({**about, **{part: row[f"{key}|{part}"] for part in ("value", "error")}})
-                else:
-                    ends = {part: row[f"{key}|{part}"] for part in ("difference", "low", "high")}
-                    differences.append({"agent": row["agent"], "other": row["other"], **about, **ends})
+            if "other" in row:
+                about = {"agent": row["agent"], "other": row["other"]}
+                differences += [about | one for one in base.unpack(row, "images", "score")]
+            else:
+                lines += [{"agent": row["agent"], **one} for one in base.unpack(row, "images", "score")]
         done = base.rows_of(rows, networks(rows))
-        for method in dict.fromkeys(row["method"] for row in done):
-            own = [row for row in done if row["method"] == method]
-            keys = [tuple(key.split("|")) for key in own[0] if "|" in key]
-            means = scores.mean([{key: scores.Value(row["|".join(key)], math.nan) for key in keys} for row in own])
-            lines += [{"agent": method, "images": i, "score": s, **one._asdict()} for (i, s), one in means.items()]
+        values = pd.DataFrame(
+            {"agent": row["method"], **dict(zip(("images", "score"), key.split("|"), strict=True)), "value": value}
+            for row in done
+            for key, value in row.items()
+            if "|" in key
+        )
+        groups = values.groupby(["agent", "images", "score"], sort=False).value if done else ()
+        lines += [dict(zip(scores.LINE, (*key, own.mean(), own.sem()), strict=True)) for key, own in groups]
         chosen = {run.config["agent"]: run.config for run in members(rows)}
         columns = [{"agent": agent, "scale": c["prior_scale"], "rate": c["rate"]} for agent, c in chosen.items()]
         columns += [{"agent": row["method"], "value": row["value"]} for row in done if row["number"] == 0]

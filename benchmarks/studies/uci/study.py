@@ -46,6 +46,14 @@ TAU, LEVEL = 10, 0.9
 _WIDER = math.sqrt(1.0 + protocol.NUM_SPLITS / 9.0)
 
 
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How large the study is."""
+
+    epochs: int = 40
+    splits: int = protocol.NUM_SPLITS
+
+
 def compute(config: Mapping[str, Any], *, data: str) -> dict[str, float]:
     """One run, a data set: the scores of each agent in each split, and what was chosen."""
     from benchmarks.studies.uci import training
@@ -115,13 +123,15 @@ class _Study(base.Study):
     name, part = "uci", "uci"
     title = "Regression on UCI data"
     about = "Means over 20 splits with their standard errors times 1.96; dotted: as published (2017)."
-    presets = {"quick": {"epochs": 2, "splits": 3}, "standard": {"epochs": 40, "splits": protocol.NUM_SPLITS}}
+    presets = {"quick": Size(epochs=2, splits=3), "standard": Size()}
 
-    def stages(self, size: dict[str, int], context: Mapping[str, Any]) -> list[base.Stage]:
+    def stages(self, size: Size, context: Mapping[str, Any]) -> list[base.Stage]:
         """Returns a run per data set."""
-        where = {"data": context.get("data")}
+        where = {"data": context.get("data") or "."}
         runs = [
-            sweep.make_run(f"uci/{name}", KIND, {"data_set": name, "seed": 0, **size}, context=where)
+            sweep.make_run(
+                f"uci/{name}", KIND, {"data_set": name, "seed": 0, **dataclasses.asdict(size)}, context=where
+            )
             for name in protocol.NAMES
         ]
         return [lambda rows: runs]
@@ -130,20 +140,14 @@ class _Study(base.Study):
         """Makes sure that the archive is there."""
         protocol.load(f"{context.get('data') or '.'}/uci.npz", protocol.NAMES[0])
 
-    def collect(self, size: dict[str, int], rows: base.Rows) -> dict[str, pd.DataFrame]:
+    def collect(self, size: Size, rows: base.Rows) -> dict[str, pd.DataFrame]:
         """Returns a table per data set: a line per agent and split."""
         import pandas as pd
 
-        tables = {}
-        for row in base.rows_of(rows, self.all_runs(size, {}, rows)):
-            cases = dict.fromkeys(tuple(key.split("|")[:2]) for key in row if "|" in key)
-            tables[row["data_set"]] = pd.DataFrame(
-                [
-                    {"agent": agent, "split": int(split), **{name: row[f"{agent}|{split}|{name}"] for name in SCORES}}
-                    for agent, split in cases
-                ]
-            )
-        return tables
+        return {
+            row["data_set"]: pd.DataFrame(base.unpack(row, "agent", "split")).astype({"split": int})
+            for row in base.rows_of(rows, self.all_runs(size, {}, rows))
+        }
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns all data sets, one after another."""

@@ -36,6 +36,7 @@ def test_runs_can_be_listed_and_none_is_chosen_from_a_part(name):
     study = figure(name)
     names = set()
     for size in study.presets.values():
+        hash(size)  # A plan of figures is a key.
         first, *later = study.stages(size, {"store": "members", "data": "data"})
         runs = first([])
         assert len({run.id for run in runs}) == len(runs) > 0

@@ -74,7 +74,7 @@ def test_a_data_set_is_trained_scored_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "GRID", ((0.01, 0.0),))
     monkeypatch.setattr(study, "SCALES", (0.3,))
     monkeypatch.setattr(protocol, "NAMES", ("yacht",))
-    size = {"epochs": 1, "splits": 2}
+    size = study.Size(epochs=1, splits=2)
     (run,) = study.FIGURE.stages(size, {"data": str(tmp_path)})[0]([])
     row = study.compute(run.config, data=str(tmp_path)) | run.config | {"hash": run.hash}
     assert {name: row[f"chosen_{name}"] for name in ("learning_rate", "l2", "prior_scale")} == {
