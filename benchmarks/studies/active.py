@@ -170,17 +170,20 @@ class _Study(base.Study):
 
 def labels_needed(table: pd.DataFrame, method: str) -> list[float]:
     """Returns, for each seed, how many labels reach the accuracy that random labels have in the end."""
-    wide = table.pivot(index=["method", "seed"], columns="labels", values="accuracy")
+    goals, accuracies = (
+        table[table.method == name].pivot(index="seed", columns="labels", values="accuracy").astype(float)
+        for name in ("random", method)
+    )
+    labels = accuracies.columns.to_numpy(float)
     needed = []
-    for seed, accuracies in wide.loc[method].iterrows():
-        goal, last = wide.loc["random", seed].iloc[-1], float(wide.columns[-1])
-        reached = np.flatnonzero(accuracies.to_numpy() >= goal)
-        if not len(reached) or not reached[0]:
-            needed.append(float(wide.columns[0]) if len(reached) else last)
-            continue
-        at = reached[0]
-        (before, after), (low, high) = wide.columns[at - 1 : at + 1], accuracies.iloc[at - 1 : at + 1]
-        needed.append(float(before + (goal - low) / (high - low) * (after - before)))
+    for goal, values in zip(goals.iloc[:, -1], accuracies.to_numpy(), strict=True):
+        reached = values >= goal
+        at = int(reached.argmax()) if reached.any() else len(labels) - 1
+        if at and reached[at]:
+            share = (goal - values[at - 1]) / (values[at] - values[at - 1])
+            needed.append(float(labels[at - 1] + share * (labels[at] - labels[at - 1])))
+        else:
+            needed.append(float(labels[at]))
     return needed
 
 

@@ -126,7 +126,8 @@ def interval(case: Case, sample: Floats, method: str, chance: np.random.Generato
         vectorized=True,
         rng=chance,
     )
-    return Interval(float(case.statistic(sample)), *map(float, found.confidence_interval), len(sample))
+    low, high = found.confidence_interval
+    return Interval(float(case.statistic(sample)), float(low), float(high), len(sample))
 
 
 def coverage(case: Case, count: int, simulations: int, resamples: int = 999, seed: int = 0) -> dict[str, float]:

@@ -163,7 +163,7 @@ class _Study(base.Study):
 
     def stages(self, size: Size, context: Mapping[str, Any]) -> list[base.Stage]:
         """Returns the choice of prior scale and weight decay, and then all that is reported."""
-        grid = {}
+        grid: dict[tuple[float, float], list[Any]] = {}
         for prior, l2 in itertools.product(size.priors, size.decays):
             for data_ratio, seed in itertools.product((1, 10, 100), size.tuning_seeds):
                 config = {"prior": prior, "l2": l2, "data_ratio": data_ratio, "seed": seed, "steps": size.steps}

@@ -286,10 +286,11 @@ class _Study(base.Study):
                 series = []
                 for agent in (name for name in AGENTS if name in set(rows.agent)):
                     own = rows[rows.agent == agent].set_index("images")
-                    intervals = {
-                        x: stats.normal_interval(*own.loc[name, ["value", "error"]], 0) for name, x in names.items()
-                    }
-                    series.append(panels.Series(agent, tuple(panels.point(x, one) for x, one in intervals.items())))
+                    points = [
+                        panels.point(x, stats.normal_interval(own.value[name], own.error[name], 0))
+                        for name, x in names.items()
+                    ]
+                    series.append(panels.Series(agent, tuple(points)))
                 title = f"{label}, {kind}"
                 options: dict[str, Any] = {"kind": "lines", "x_label": UNITS[kind], "from_zero": True}
                 made.append(base.Panel(title, label, tuple(series), **options))

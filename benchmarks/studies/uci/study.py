@@ -87,7 +87,7 @@ def score(mean: Any, std: Any, y: Any) -> dict[str, float]:
     }
 
 
-def choose(data: protocol.Splits, settings: training.Settings, seed: int) -> dict[str, float]:
+def choose(data: protocol.Splits, settings: training.Settings, seed: int) -> dict[str, Any]:
     """Returns the learning rate and decay of least NLL, and then the prior scale of least joint NLL, over all splits.
 
     Both on a tenth of the training parts, which takes no part in the training that is judged by it.
@@ -177,8 +177,8 @@ class _Study(base.Study):
 
 def standard_error(table: pd.DataFrame, name: str, agent: str, column: str) -> tuple[float, float]:
     """Returns the mean over splits of a score, and its standard error."""
-    values = table[(table.data == name) & (table.agent == agent)][column]
-    return float(values.mean()), float(values.sem())
+    values = table[(table.data == name) & (table.agent == agent)][column].to_numpy(float)
+    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 @dataclasses.dataclass(frozen=True)
