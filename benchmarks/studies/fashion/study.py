@@ -264,7 +264,7 @@ class _Study(base.Study):
             for key, value in row.items()
             if "|" in key
         )
-        groups = values.groupby(["agent", "images", "score"], sort=False).value if done else ()
+        groups: Any = values.groupby(["agent", "images", "score"], sort=False).value if done else ()
         lines += [dict(zip(scores.LINE, (*key, own.mean(), own.sem()), strict=True)) for key, own in groups]
         chosen = {run.config["agent"]: run.config for run in members(rows)}
         columns = [{"agent": agent, "scale": c["prior_scale"], "rate": c["rate"]} for agent, c in chosen.items()]
