@@ -142,7 +142,7 @@ class _Study(base.Study):
         tables = {}
         for name, _ in size.seeds:
             tables[name] = pd.DataFrame(
-                {"seed": row["seed"], "method": row["method"], "labels": size.labels}
+                {"seed": row["seed"], "method": row["method"], "labels": labels}
                 | {score: round(row[f"{score}_{labels}"], 4) for score in ("accuracy", "nll")}
                 for row in done
                 if row["data"] == name

@@ -35,6 +35,15 @@ def test_labels_are_counted_to_where_random_ends():
     assert active.saving(table).estimate == pytest.approx((25.0 - 62.5 + 100.0) / 3)
 
 
+def test_a_line_is_kept_for_each_number_of_labels():
+    size = active.FIGURE.presets["quick"]
+    scores = {f"{score}_{labels}": labels / 100 for score in ("accuracy", "nll") for labels in (20, 30)}
+    rows = [run.config | scores | {"hash": run.hash} for run in active.FIGURE.stages(size, {})[0]([])]
+    table = active.FIGURE.collect(size, rows)["digits"]
+    assert table.labels.tolist() == [20, 30] * 4
+    assert table.accuracy.tolist() == [0.2, 0.3] * 4
+
+
 def test_committed_results_are_those_of_the_documents():
     folder = pathlib.Path(active.__file__).parents[1] / "results" / "active"
     documents = [path.read_text() for path in (folder / "README.md", folder.parents[2] / "docs" / "results.md")]
