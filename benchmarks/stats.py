@@ -12,7 +12,7 @@ only because a method did:
   denominator was measured, too.
 
 Both are computed, not resampled: the same seeds always give the same interval, and an interval has a level at which it
-would just reach a value, which is what p-values are made of. `python -m benchmarks.studies.coverage` measures how often
+would just reach a value, which is what p-values are made of. `benchmarks/studies/coverage.py` measures how often
 they hold the truth, beside bootstraps.
 """
 

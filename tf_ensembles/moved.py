@@ -43,7 +43,6 @@ MODULES = {
     **{f"benchmarks.figure_{number}": f"benchmarks.figures.cifar10.figure_{number}" for number in (3, 4, 5, 10, 11)},
     "benchmarks.bandit_examples": "benchmarks.studies.bandit.examples",
     "benchmarks.bandit_speed": "benchmarks.speed.bandit",
-    "benchmarks.advise_rule": "benchmarks.studies.advise_rule",
     "benchmarks.cifar10_prior_scale": "benchmarks.studies.cifar10_prior_scale",
     "benchmarks.cifar10_settings": "benchmarks.studies.cifar10_settings",
     "benchmarks.linear_speed": "benchmarks.speed.linear",

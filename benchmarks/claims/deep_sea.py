@@ -18,11 +18,11 @@ from benchmarks.claims import judge
 from benchmarks.claims.base import HIGHER, Claim, Effect, Region
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Floats, NoDataError
-from benchmarks.studies.deep_sea.preset import BP, EPINET, EPSILON, N, P
 
 if TYPE_CHECKING:
     import pandas as pd
 
+EPSILON, N, P, BP, EPINET = "epsilon-greedy", "ensemble-n", "ensemble-p", "ensemble-bp", "epinet"
 TIMES = "dqn/deep_sea.csv"
 _COLUMNS = ("stage", "agent", "size", "value", "members", "limit", "seed", "episodes")
 TIMES_AS_MANY = 20  # episodes that epsilon-greedy has, of those that priors need

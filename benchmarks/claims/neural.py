@@ -17,12 +17,12 @@ from benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Eff
 from benchmarks.claims.tests.agents import Pair
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.stats import Floats, Interval, NoDataError
-from benchmarks.studies.bandit.neural import DATA, NETWORK, WHEEL
 
 if TYPE_CHECKING:
     import pandas as pd
 
 REGRETS, CORRELATIONS = "bandit/neural.csv", "bandit/neural_joint.csv"
+NETWORK, WHEEL, DATA = "random network", "wheel", "data"
 P, BP, N, EPSILON = "ensemble-p", "ensemble-bp", "ensemble-n", "epsilon-greedy"
 _RESAMPLES = 2000
 

@@ -1,29 +1,35 @@
 """Does `tfe.advise` make things better or worse? Its advice, trained and measured on examples that it never saw.
 
-    python -m benchmarks.studies.advise_holdout [breast_cancer diabetes digits testbed] [--npz FILE] [--splits 3]
-        [--scales 0 1 10] [--prior auto [--lengths 0.5 1 2]]
+    tf-ensembles sweep run benchmarks.studies.advise_holdout --preset standard
 
 Splits a data set at random into 60% for the advisor and 40% to measure on, asks for advice, trains what it says on the
-60%, and prints joint NLLs of ten labels on the 40%: of the advice, of a plain ensemble trained for 20 epochs, of the
-same trained for 1,000 steps, of a single model trained for 20 epochs, and of a linear model. The named data are those
-of scikit-learn, which must be installed, and one problem of the Neural Testbed; `--npz` takes `x` `[n, features]` and
-`y` `[n]`, integers for classes. Inputs, and the targets of a regression, are standardized on the 60%.
-`--prior auto` lets the advisor choose scale and length scale of the ready-made prior, instead of the scale of a network
-like the members.
+60%, and scores joint NLLs of ten labels on the 40%: of the advice, of a plain ensemble trained for 20 epochs, of the
+same trained for 1,000 steps, of a single model trained for 20 epochs, and of a linear model. Data are those of
+scikit-learn, which must be installed, and one problem of the Neural Testbed. Inputs, and the targets of a regression,
+are standardized on the 60%.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import itertools
 import math
-import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.studies import base
+from trainers.sweeps import kinds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("advise-holdout", "benchmarks.studies.advise_holdout:compute")
 TAU, MEMBERS, BATCH = 10, 20, 100
 NAMES = ("breast_cancer", "diabetes", "digits", "testbed")
+ADVICE = "advice"
+TRAINED = (ADVICE, "plain, 20 epochs", "plain, 1,000 steps", "single, 20 epochs", "linear")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +40,8 @@ class Half:
     y: Any
 
 
-def load(name: str, path: str | None) -> tuple[Any, Any]:
+def load(name: str) -> tuple[Any, Any]:
     """Returns inputs `[n, features]` and targets `[n]`, integers for classes."""
-    if path is not None:
-        with np.load(path) as arrays:
-            return arrays["x"], arrays["y"]
     if name == "testbed":
         import tf_ensembles as tfe
 
@@ -46,23 +49,23 @@ def load(name: str, path: str | None) -> tuple[Any, Any]:
         return problem.train.x, problem.train.y
     from sklearn import datasets
 
-    found = getattr(datasets, f"load_{name}")()
-    return found.data, found.target if name != "diabetes" else found.target.astype(float)
+    loaded = getattr(datasets, f"load_{name}")()
+    return loaded.data, loaded.target if name != "diabetes" else loaded.target.astype(float)
 
 
 def split(x: Any, y: Any, seed: int) -> tuple[Half, Half]:
     """Returns both halves, standardized by the first."""
     order = np.random.default_rng(seed).permutation(len(y))
     at = len(y) * 3 // 5
-    mine, theirs = order[:at], order[at : at + (len(y) - at) // TAU * TAU]
+    train, test = order[:at], order[at : at + (len(y) - at) // TAU * TAU]
 
     def scale(values: Any) -> Any:
-        std = values[mine].std(axis=0)
-        return ((values - values[mine].mean(axis=0)) / np.where(std > 0, std, 1.0)).astype(np.float32)
+        std = values[train].std(axis=0)
+        return ((values - values[train].mean(axis=0)) / np.where(std > 0, std, 1.0)).astype(np.float32)
 
     x = scale(x)
     y = scale(y) if np.issubdtype(y.dtype, np.floating) else y.astype(np.int64)
-    return Half(x[mine], y[mine]), Half(x[theirs], y[theirs])
+    return Half(x[train], y[train]), Half(x[test], y[test])
 
 
 def linear(train: Half, test: Half) -> tuple[Any, float | None]:
@@ -90,20 +93,13 @@ def joint_nll(likelihood: Any) -> Any:
     return scores.joint_scores(likelihood[:, None], TAU)[0][:, 0]
 
 
-def measure(
-    train: Half,
-    test: Half,
-    scales: list[float] | None,
-    seed: int,
-    kind: str = "member",
-    lengths: list[float] | None = None,
-) -> tuple[dict[str, Any], Any, float]:
-    """Returns the joint NLLs of each ten labels by what was trained, the advice, and the seconds that it took."""
+def measure(train: Half, test: Half, seed: int, members: int) -> dict[str, Any]:
+    """Returns the joint NLLs of each ten labels by what was trained, `[n / 10]`."""
     import keras
 
     import tf_ensembles as tfe
 
-    base, noise = linear(train, test)
+    base_line, noise = linear(train, test)
     outputs = 1 if noise is not None else int(train.y.max()) + 1
     loss = "mse" if noise is not None else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -111,8 +107,8 @@ def measure(
         hidden = [keras.layers.Dense(50, "relu") for _ in range(2)]
         return keras.Sequential([keras.Input(train.x.shape[1:]), *hidden, keras.layers.Dense(outputs)])
 
-    def fitted(prior: Any, bootstrap: Any, members: int, epochs: int) -> Any:
-        model = tfe.Ensemble(build, members, prior=prior, bootstrap=bootstrap, seed=seed)
+    def fitted(prior: Any, bootstrap: Any, count: int, epochs: int) -> Any:
+        model = tfe.Ensemble(build, count, prior=prior, bootstrap=bootstrap, seed=seed)
         model.compile("adam", loss)
         model.fit(train.x, train.y, epochs=epochs, batch_size=BATCH, verbose=0)
         predicted = model.predict(test.x, verbose=0)
@@ -121,47 +117,56 @@ def measure(
         return joint_nll(tfe.metrics.member_log_likelihood(predicted, test.y))
 
     long = max(10, math.ceil(1000 / math.ceil(len(train.y) / BATCH)))
-    began = time.perf_counter()
-    given: dict[str, Any] = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
-    given |= {"build_prior": None if kind == "member" else kind, "prior_scales": scales, "length_scales": lengths}
-    advice = tfe.advise(build, train.x, train.y, loss=loss, noise_std=noise, **given)
-    seconds = time.perf_counter() - began
-    results = {
-        "advice": fitted(advice.prior, advice.bootstrap, advice.num_members, advice.epochs),
-        "plain, 20 epochs": fitted(None, None, MEMBERS, 20),
-        "plain, 1,000 steps": fitted(None, None, MEMBERS, long),
-        "single, 20 epochs": fitted(None, None, 1, 20),
-        "linear": joint_nll(base),
+    options: dict[str, Any] = {"num_members": members, "batch_size": BATCH, "seed": seed}
+    advice = tfe.advise(build, train.x, train.y, loss=loss, noise_std=noise, **options)
+    scores = (
+        fitted(advice.prior, advice.bootstrap, advice.num_members, advice.epochs),
+        fitted(None, None, members, 20),
+        fitted(None, None, members, long),
+        fitted(None, None, 1, 20),
+        joint_nll(base_line),
+    )
+    return dict(zip(TRAINED, scores, strict=True))
+
+
+def compute(config: Mapping[str, Any]) -> dict[str, float]:
+    """One run, a split of a data set: the joint NLL of each ten labels by what was trained."""
+    x, y = load(config["data"])
+    scores = measure(*split(x, y, config["split"]), config["split"], config["members"])
+    return {
+        f"{name}|{group}|nll": float(value) for name, values in scores.items() for group, value in enumerate(values)
     }
-    return results, advice, seconds
 
 
-def main() -> None:
-    """Prints a table per data set, and what was advised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--npz", help="a file with x and y, instead of the named data")
-    parser.add_argument("--splits", type=int, default=3, metavar="N")
-    parser.add_argument("--scales", type=float, nargs="+", metavar="S", help="what `tfe.advise` takes if left out")
-    parser.add_argument("--prior", choices=("member", "auto"), default="member")
-    parser.add_argument("--lengths", type=float, nargs="+", metavar="L", help="length scales, with --prior auto")
-    args = parser.parse_args()
-    for name in [args.npz] if args.npz else args.names:
-        x, y = load(name, args.npz)
-        found: dict[str, list[Any]] = {}
-        for seed in range(args.splits):
-            results, advice, seconds = measure(*split(x, y, seed), args.scales, seed, args.prior, args.lengths)
-            print(str(advice).split("\n\n")[0], f"  {seconds:.0f} s", sep="\n", flush=True)
-            for what, values in results.items():
-                found.setdefault(what, []).append(values)
-        print(f"\n{name}: {len(y)} examples, {args.splits} splits, joint NLL of {TAU} labels, mean over splits")
-        for what, parts in found.items():
-            # Paired over groups of ten labels; splits share examples, so this error is a little small.
-            behind = np.concatenate(found["advice"]) - np.concatenate(parts)
-            error = behind.std(ddof=1) / math.sqrt(len(behind))
-            mean = float(np.mean([part.mean() for part in parts]))
-            print(f"  {what:<18} {mean:8.3f}   advice minus this {behind.mean():+.3f} ± {error:.3f}", flush=True)
+class _Study(base.Study):
+    name, part, kept, kind = "advise_holdout", "advice", "holdout", KIND
+    title = "What advice is worth: joint NLL of ten labels"
+    about = (
+        "Means over groups of ten labels with 95% intervals, which are a little narrow where there are several splits: "
+        "they share examples."
+    )
+    presets = {"quick": (("breast_cancer",), 1, 3), "standard": (NAMES, 1, MEMBERS)}  # data, splits, members
+
+    def configs(self, size: tuple[tuple[str, ...], int, int]) -> list[dict[str, Any]]:
+        """Returns every split of every data set."""
+        names, splits, members = size
+        return [{"data": name, "split": s, "members": members} for name, s in itertools.product(names, range(splits))]
+
+    def records(self, size: Any, rows: base.Rows) -> list[dict[str, Any]]:
+        """Returns a line per data set, split, group of ten labels and what was trained."""
+        return [
+            {"data": row["data"], "seed": f"{row['split']}-{one.pop('group')}", **one}
+            for row in base.rows_of(rows, self.all_runs(size, {}, rows))
+            for one in base.unpack(row, "agent", "group")
+        ]
+
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns joint NLLs per data set, and what they are above the advice's on the same labels."""
+        made = []
+        for name, rows in table.groupby("data", sort=False):
+            made.append(base.Panel(str(name), "joint NLL", base.bars(rows, "nll", "agent")))
+            made.append(base.Panel(f"{name}: above the advice", "joint NLL", base.bars_above(rows, "nll", ADVICE)))
+        return made
 
 
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

@@ -1,31 +1,38 @@
 """How often 95% intervals hold the truth: those of `benchmarks.stats`, and others beside them.
 
-    python -m benchmarks.studies.coverage
+    tf-ensembles sweep run benchmarks.studies.coverage --preset standard
 
 Samples of 5 to 100 seeds are drawn from distributions whose truth is known. Three kinds of statistic: a mean, the ratio
 of two means over the same seeds (the relative differences of claims), and the mean over settings of scores divided by a
 reference's (the bars of figures, whose reference is taken as known). The goal is 93 to 97% in every cell.
 
-Beside ours: what was used before (Student's interval below ten seeds, with the denominator of a ratio as known; BCa
-from ten on), and for comparison Student's interval, BCa, the plain and the studentized bootstrap at every size.
+Beside ours, for comparison: SciPy's BCa and plain bootstraps.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
+from scipy import stats as scipy_stats
 
 from benchmarks import stats
+from benchmarks.figures import panels
 from benchmarks.stats import Floats, Interval
+from benchmarks.studies import base
+from trainers.sweeps import kinds
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("coverage", "benchmarks.studies.coverage:compute")
 SIZES = (5, 10, 20, 100)
 GOAL = (0.93, 0.97)
-METHODS = ("ours", "before", "Student", "BCa", "plain bootstrap", "bootstrap-t")
+METHODS = {"ours": "", "BCa": "BCa", "plain bootstrap": "percentile"}  # with SciPy's names
 NONE = "ours: no interval"  # Fieller's is unbounded where a denominator cannot be told from 0: it decides nothing
 
 
@@ -37,26 +44,16 @@ class Case:
     draw: Callable[[np.random.Generator, int], Floats]
     truth: float
     statistic: Callable[[Floats], Floats]  # of samples `[..., seeds, columns]`
-    by_seed: Callable[[Floats], Floats]  # `[..., seeds]`: what each seed adds to it, to first order
     ours: Callable[[Floats], Interval]
-    known: Callable[[Floats], Floats]  # as `by_seed`, but with denominators as known, as it was before
 
 
 def _mean(name: str, draw: Callable[[np.random.Generator, int], Floats], truth: float) -> Case:
-    def values(sample: Floats) -> Floats:
-        return sample[..., 0]
-
-    def make(chance: np.random.Generator, count: int) -> Floats:
-        return draw(chance, count)[:, None]
-
     return Case(
         f"mean, {name}",
-        make,
+        lambda chance, count: draw(chance, count)[:, None],
         truth,
-        lambda sample: values(sample).mean(-1),
-        values,
-        lambda sample: stats.mean_interval(values(sample)),
-        values,
+        lambda sample: sample[..., 0].mean(-1),
+        lambda sample: stats.mean_interval(sample[:, 0]),
     )
 
 
@@ -65,50 +62,24 @@ def _ratio(name: str, draw: Callable[[np.random.Generator, int], Floats], truth:
         means = sample.mean(-2)
         return np.asarray(means[..., 0] / means[..., 1])
 
-    def by_seed(sample: Floats) -> Floats:
-        base, ratio = sample[..., 1].mean(-1, keepdims=True), statistic(sample)[..., None]
-        return np.asarray(ratio + (sample[..., 0] - ratio * sample[..., 1]) / base)
-
     def ours(sample: Floats) -> Interval:
         return stats.relative_difference(sample[:, 0], sample[:, 1]).plus(1.0)
 
-    def known(sample: Floats) -> Floats:
-        base = sample[..., 1].mean(-1, keepdims=True)
-        return np.asarray(1.0 + (sample[..., 0] - sample[..., 1]) / base)
-
-    return Case(f"ratio of means, {name}", draw, truth, statistic, by_seed, ours, known)
+    return Case(f"ratio of means, {name}", draw, truth, statistic, ours)
 
 
 def _bars(name: str, draw: Callable[[np.random.Generator, int], Floats], truth: float) -> Case:
     """Columns are an agent's scores in all settings, then the reference's in the same."""
 
-    def halves(sample: Floats) -> tuple[Floats, Floats]:
-        one, other = np.split(sample, 2, axis=-1)
-        return one, other
-
     def statistic(sample: Floats) -> Floats:
-        one, other = halves(sample)
-        return np.asarray((one.mean(-2) / other.mean(-2)).mean(-1))
+        one, other = np.split(sample.mean(-2), 2, axis=-1)
+        return np.asarray((one / other).mean(-1))
 
-    def by_seed(sample: Floats) -> Floats:
-        one, other = halves(sample)
-        base = other.mean(-2, keepdims=True)
-        ratio = one.mean(-2, keepdims=True) / base
-        return np.asarray((ratio + (one - ratio * other) / base).mean(-1))
+    def ours(sample: Floats) -> Interval:
+        one, other = np.split(sample, 2, axis=-1)
+        return stats.mean_interval((one / other.mean(-2, keepdims=True)).mean(-1))
 
-    def known(sample: Floats) -> Floats:
-        one, other = halves(sample)
-        return np.asarray((one / other.mean(-2, keepdims=True)).mean(-1))
-
-    return Case(
-        f"mean of ratios, {name}",
-        draw,
-        truth,
-        statistic,
-        by_seed,
-        lambda sample: stats.mean_interval(known(sample)),
-        known,
-    )
+    return Case(f"mean of ratios, {name}", draw, truth, statistic, ours)
 
 
 def _hard(chance: np.random.Generator, count: int, settings: int, spread: float, own: float) -> Floats:
@@ -142,45 +113,21 @@ def _steady(chance: np.random.Generator, count: int, settings: int) -> Floats:
     return np.concatenate([one, chance.lognormal(-0.005, 0.1, one.shape)], axis=1)
 
 
-def intervals(case: Case, sample: Floats, chance: np.random.Generator, resamples: int) -> Iterator[tuple[float, float]]:
-    """Yields the ends of every method's interval, in the order of `METHODS`."""
-    count = len(sample)
-    estimate, parts = float(case.statistic(sample)), case.by_seed(sample)
-    error = float(parts.std(ddof=1)) / math.sqrt(count)
-    drawn = sample[chance.integers(0, count, (resamples, count))]
-    values = np.sort(case.statistic(drawn))
-    bca = _bca(case, sample, estimate, values)
-    reach = float(-special.stdtrit(count - 1, 0.025)) if count > 1 else math.nan
-    known = case.known(sample)
-    before = reach * float(known.std(ddof=1)) / math.sqrt(count)
-    found = case.ours(sample)
-    yield found.low, found.high
-    yield (estimate - before, estimate + before) if count < 10 else bca
-    yield estimate - reach * error, estimate + reach * error
-    yield bca
-    yield _at(values, 0.025), _at(values, 0.975)
-    errors = case.by_seed(drawn).std(axis=-1, ddof=1) / math.sqrt(count)
-    gaps = case.statistic(drawn) - estimate
-    studentized = np.sort(np.divide(gaps, errors, out=np.copysign(np.inf, gaps), where=errors > 1e-9 * error))
-    yield estimate - _at(studentized, 0.975) * error, estimate - _at(studentized, 0.025) * error
-
-
-def _at(ordered: Floats, share: float) -> float:
-    return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
-
-
-def _bca(case: Case, sample: Floats, estimate: float, ordered: Floats) -> tuple[float, float]:
-    """The bootstrap that is corrected for bias and acceleration, from the values of resamples in their order."""
-    count = len(sample)
-    left_out = case.statistic(np.stack([np.delete(sample, seed, axis=0) for seed in range(count)]))
-    gaps = left_out.mean() - left_out
-    acceleration = float((gaps**3).sum() / (6.0 * (gaps**2).sum() ** 1.5))
-    bias = float(special.ndtri(np.clip((ordered < estimate).mean(), 1e-4, 1 - 1e-4)))
-    ends = []
-    for normal in (-stats.NORMAL, stats.NORMAL):
-        moved = bias + normal
-        ends.append(_at(ordered, float(special.ndtr(bias + moved / (1.0 - acceleration * moved)))))
-    return ends[0], ends[1]
+def interval(case: Case, sample: Floats, method: str, chance: np.random.Generator, resamples: int) -> Interval:
+    """Returns a method's interval."""
+    if method == "ours":
+        return case.ours(sample)
+    found = scipy_stats.bootstrap(
+        tuple(sample.T),
+        lambda *columns, axis: case.statistic(np.stack(columns, axis=-1)),
+        method=METHODS[method],
+        n_resamples=resamples,
+        paired=True,
+        vectorized=True,
+        rng=chance,
+    )
+    low, high = found.confidence_interval
+    return Interval(float(case.statistic(sample)), float(low), float(high), len(sample))
 
 
 def coverage(case: Case, count: int, simulations: int, resamples: int = 999, seed: int = 0) -> dict[str, float]:
@@ -189,31 +136,43 @@ def coverage(case: Case, count: int, simulations: int, resamples: int = 999, see
     held = dict.fromkeys((*METHODS, NONE), 0)
     for _ in range(simulations):
         sample = case.draw(chance, count)
-        for name, (low, high) in zip(METHODS, intervals(case, sample, chance, resamples), strict=True):
-            held[name] += not (low >= case.truth or high <= case.truth)
-            held[NONE] += name == "ours" and math.isnan(low)
-    return {name: found / simulations for name, found in held.items()}
+        for method in METHODS:
+            one = interval(case, sample, method, chance, resamples)
+            held[method] += not one.excludes(case.truth)
+            held[NONE] += method == "ours" and math.isnan(one.low)
+    return {name: number / simulations for name, number in held.items()}
 
 
-def main() -> None:
-    """Prints the table, and which cells of ours miss the goal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulations", type=int, default=1500, help="samples per cell (default 1500)")
-    args = parser.parse_args()
-    missed = []
-    columns = (*METHODS, NONE)
-    print("| statistic | seeds | " + " | ".join(columns) + " |\n|---|---|" + "---|" * len(columns))
-    for case in CASES:
-        for count in SIZES:
-            found = coverage(case, count, args.simulations)
-            cells = " | ".join(f"{100 * found[name]:.1f}" for name in columns)
-            print(f"| {case.name} | {count} | {cells} |", flush=True)
-            if not GOAL[0] <= found["ours"] <= GOAL[1]:
-                missed.append(f"{case.name}, {count} seeds: {found['ours']:.1%}")
-    error = math.sqrt(0.95 * 0.05 / args.simulations)
-    print(f"\nEach share has a standard error of about {error:.1%}. Ours outside of {GOAL[0]:.0%} to {GOAL[1]:.0%}:")
-    print("\n".join(f"- {line}" for line in missed) or "- none")
+def compute(config: Mapping[str, Any]) -> dict[str, float]:
+    """One run: the coverage of a statistic at a number of seeds."""
+    (case,) = (case for case in CASES if case.name == config["statistic"])
+    return coverage(case, config["seeds"], config["simulations"])
 
 
-if __name__ == "__main__":
-    main()
+class _Study(base.Study):
+    name, part, kept, kind = "coverage", "statistics", "interval_coverage", KIND
+    columns = ("statistic", "seeds", *METHODS, NONE)
+    title = "How often 95% intervals hold the truth"
+    about = f"Shares of simulated samples; the goal is {GOAL[0]:.0%} to {GOAL[1]:.0%} in every cell."
+    presets = {"quick": 50, "standard": 1500}  # samples per cell
+
+    def configs(self, size: int) -> list[dict[str, Any]]:
+        """Returns every statistic at every number of seeds."""
+        cases = itertools.product(CASES, SIZES)
+        return [{"statistic": case.name, "seeds": count, "simulations": size} for case, count in cases]
+
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns a panel per statistic: a line per method along the number of seeds."""
+        made = []
+        for statistic in table.statistic.unique():
+            rows = table[table.statistic == statistic]
+            lines = [
+                panels.Series(method, tuple(map(panels.Point, rows.seeds.astype(float), rows[method])))
+                for method in METHODS
+            ]
+            options: dict[str, Any] = {"kind": "lines", "x_label": "seeds", "log_x": True, "reference": 0.95}
+            made.append(base.Panel(statistic, "share of samples", tuple(lines), **options))
+        return made
+
+
+FIGURE = _Study()

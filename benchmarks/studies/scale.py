@@ -1,29 +1,27 @@
-"""Sweeps past one machine, by simulation: the real scheduler and the real driver against workers that are made up.
+"""Sweeps past one machine, by simulation: the real schedule, and its rules for workers that die, under a virtual clock.
 
-    python -m benchmarks.studies.scale preemption [--members 10000] [--nodes 1000]
-    python -m benchmarks.studies.scale driver [--runs 100000] [--workers 1000]
+    tf-ensembles sweep run benchmarks.studies.scale --preset standard
 
-`preemption` has a virtual clock: members that train for hours on nodes that are taken away at random and come back
-later. `driver` runs a whole sweep on workers that answer at once: what the driver itself needs per run, and its memory.
-Results: `docs/scale.md`.
+Members train for hours on nodes that are taken away at random and come back later. Results: `docs/scale.md`.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import heapq
-import pathlib
-import tempfile
-import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import speed
-from trainers.sweeps import engines, runs, schedule, sweep
+from benchmarks.figures import panels
+from benchmarks.studies import base
+from trainers.sweeps import kinds, runs, schedule
 
-NOTHING = "benchmarks.speed.sweep:compute_nothing"
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("scale", "benchmarks.studies.scale:compute")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Cluster:
 class Outcome:
     """What became of it."""
 
-    hours: float = 0.0  # until the last member was finished
+    finished_hours: float = 0.0  # until the last member was finished
     finished: int = 0
     failed: int = 0
     preemptions: int = 0
@@ -62,7 +60,7 @@ def simulate(cluster: Cluster, counts_progress: bool = True) -> Outcome:
         counts_progress: whether a run whose checkpoint has moved is spared a count against it, as it is.
     """
     random = np.random.default_rng(cluster.seed)
-    made = [runs.make_run(f"member{m}", NOTHING, {"seed": m}) for m in range(cluster.members)]
+    made = [runs.make_run(f"member{m}", KIND, {"seed": m}) for m in range(cluster.members)]
     plan, deaths = schedule.Schedule(runs.make_units(made)), schedule.Deaths()
     left = dict.fromkeys((run.hash for run in made), cluster.hours)
     result, driver_until, busy = Outcome(), 0.0, 0.0
@@ -90,7 +88,7 @@ def simulate(cluster: Cluster, counts_progress: bool = True) -> Outcome:
                 heapq.heappush(events, (now + cluster.away, node, None, False))
                 continue
             result.finished += 1
-            result.hours = now
+            result.finished_hours = now
         given = plan.next(node)
         if given is None:
             idle.append(node)  # Until a member comes back.
@@ -110,73 +108,47 @@ def simulate(cluster: Cluster, counts_progress: bool = True) -> Outcome:
         result.lost_hours += until_taken - kept
         left[key] -= kept
         heapq.heappush(events, (begin + until_taken, node, given, True))
-    result.driver_share = busy / result.hours if result.hours else 0.0
+    result.driver_share = busy / result.finished_hours if result.finished_hours else 0.0
     return result
 
 
-class Instantly:
-    """An engine of many slots whose workers answer at once; `most` outcomes are told at a time."""
-
-    def __init__(self, num_slots: int, most: int = 1000) -> None:
-        self.num_slots, self._most = num_slots, most
-        self._answers: list[engines.Event] = []
-
-    def submit(self, slot: int, message: dict[str, Any]) -> None:
-        """Answers."""
-        facts = {"wall_seconds": 60.0, "warm": True, "finished_at": "", "versions": {}, "machine": {}}
-        outcomes = [{"hash": key, "result": {"value": 1.0}, **facts} for key in message["wanted"]]
-        self._answers.append(engines.Event(slot, tuple(outcomes)))
-
-    def wait(self, timeout: float) -> list[engines.Event]:
-        """Returns the next answers."""
-        told, self._answers = self._answers[: self._most], self._answers[self._most :]
-        return told
-
-    def close(self) -> None:
-        """Ends nothing."""
+def compute(config: Mapping[str, Any]) -> dict[str, float]:
+    """One run: what becomes of a training where nodes are taken away at a rate."""
+    cluster = Cluster(**config)
+    outcome = simulate(cluster)
+    return {
+        **dataclasses.asdict(outcome),
+        "ideal_hours": cluster.hours * cluster.members / cluster.nodes,
+        "lost_share": outcome.lost_hours / (cluster.members * cluster.hours),
+        "operations_per_second": outcome.store_operations / (3600 * outcome.finished_hours),
+    }
 
 
-def drive(num_runs: int, num_workers: int) -> dict[str, float]:
-    """Returns what the driver of a sweep needs: milliseconds of CPU per run, and its memory in MB."""
-    made = [sweep.make_run(f"r{n}", NOTHING, {"seed": n}, group=f"g{n % 1000}") for n in range(num_runs)]
-    with tempfile.TemporaryDirectory() as folder:
-        before = time.process_time()
-        with sweep.Sweep(pathlib.Path(folder), engine=lambda: Instantly(num_workers)) as one:
-            report = one.execute(made)
-        seconds = time.process_time() - before
-    if report.completed != num_runs:
-        raise RuntimeError(f"Expected {num_runs} completed runs. Received: {report}")
-    memory = speed.peak_megabytes()
-    return {"cpu_ms_per_run": 1e3 * seconds / num_runs, "memory_mb": memory}
+class _Study(base.Study):
+    name, part, kept, kind = "scale", "scale", "preemption", KIND
+    columns = ("rate", "finished_hours", "ideal_hours", "lost_share", "driver_share", "operations_per_second", "failed")
+    title = "Members on nodes that are taken away"
+    about = "By the rate at which nodes are taken away, per hour; simulated."
+    presets = {"quick": (100, 20), "standard": (10_000, 1_000)}  # members and nodes
+
+    def configs(self, size: tuple[int, int]) -> list[dict[str, Any]]:
+        """Returns some rates."""
+        return [{"members": size[0], "nodes": size[1], "rate": rate} for rate in (0.0, 0.01, 0.05, 0.2, 1.0)]
+
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns the hours that all take, and the share that is lost."""
+        shown = {"finished_hours": "hours", "lost_share": "share of training that is lost"}
+        return [
+            base.Panel(
+                label,
+                label,
+                tuple(
+                    panels.Series(f"{x:g}", (panels.Point(0, y),))
+                    for x, y in zip(table.rate, table[column], strict=True)
+                ),
+            )
+            for column, label in shown.items()
+        ]
 
 
-def main() -> None:
-    """Runs a simulation and prints its table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("preemption", "driver"))
-    parser.add_argument("--members", type=int, default=Cluster.members)
-    parser.add_argument("--nodes", type=int, default=Cluster.nodes)
-    parser.add_argument("--runs", type=int, default=100_000)
-    parser.add_argument("--workers", type=int, default=1_000)
-    args = parser.parse_args()
-    if args.what == "driver":
-        cost = drive(args.runs, args.workers)
-        print(f"{args.runs:,} runs on {args.workers:,} workers: {cost['cpu_ms_per_run']:.3f} ms of the driver's CPU")
-        print(f"per run, {cost['memory_mb']:.0f} MB")
-        return
-    print("| taken away, per hour | hours | ideal | lost | driver busy | store operations/s | failed |")
-    print("|---|---|---|---|---|---|---|")
-    for rate in (0.0, 0.01, 0.05, 0.2, 1.0):
-        cluster = Cluster(members=args.members, nodes=args.nodes, rate=rate)
-        found = simulate(cluster)
-        ideal = cluster.hours * cluster.members / cluster.nodes
-        lost = found.lost_hours / (cluster.members * cluster.hours)
-        each = found.store_operations / (3600 * found.hours)
-        print(
-            f"| {rate:g} | {found.hours:.1f} | {ideal:.1f} | {lost:.2%} | {found.driver_share:.2%} | {each:.0f} | "
-            f"{found.failed} |"
-        )
-
-
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

@@ -1,33 +1,40 @@
 """Compares our agents with those of another testbed on its own exported problems.
 
-    python -m benchmarks.studies.testbed_reference problems.npz results.json
+    tf-ensembles sweep run benchmarks.studies.testbed_reference --preset standard --data-dir FOLDER
 
-The archive holds, per problem `pID`: training set `pID/x` `[T, d]`, `pID/y` `[T]`; joint test batches `pID/x10`
-`[batches, tau, d]`, `pID/y10` `[batches, tau]` with the true log-likelihood `pID/ll10` `[batches]`; single points
-`pID/x1`, `pID/y1`, `pID/ll1`; `pID/meta` = `[d, T, temperature]`. The JSON file lists `idx`, `agent`, `kl1`, `kl10` and
-`acc` of the other testbed's agents.
+FOLDER has `problems.npz` and `results.json`. The archive holds, per problem `pID`: training set `pID/x` `[T, d]`,
+`pID/y` `[T]`; joint test batches `pID/x10` `[batches, tau, d]`, `pID/y10` `[batches, tau]` with the true log-likelihood
+`pID/ll10` `[batches]`; single points `pID/x1`, `pID/y1`, `pID/ll1`; `pID/meta` = `[d, T, temperature]`. The JSON file
+lists `idx`, `agent`, `kl1`, `kl10` and `acc` of the other testbed's agents.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import stats
+from benchmarks.figures import panels
+from benchmarks.studies import base as studies
 from tf_ensembles import base, metrics
 from tf_ensembles.metrics import likelihood as formulas
 from trainers import agents
+from trainers.sweeps import kinds, sweep
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("testbed-reference", "benchmarks.studies.testbed_reference:compute")
 AGENTS = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
+POINTS = {"marginal": "1", "joint": "10"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,20 +45,6 @@ class ReferenceProblem:
     train: base.Data
     prior_knowledge: base.PriorKnowledge
     arrays: dict[str, NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """An agent's scores on a problem, with the standard errors over test batches, beside the other testbed's."""
-
-    index: int
-    agent: str
-    marginal: float
-    marginal_error: float
-    joint: float
-    joint_error: float
-    reference_marginal: float
-    reference_joint: float
 
 
 def load_problems(path: str | pathlib.Path) -> Iterator[ReferenceProblem]:
@@ -77,56 +70,57 @@ def score(predictive: base.Predictive, problem: ReferenceProblem, points: str) -
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def compare(problems: str | pathlib.Path, results: str | pathlib.Path, seed: int = 0) -> list[Row]:
-    """Trains our agents on every problem and scores them on its own test batches."""
-    entries = json.loads(pathlib.Path(results).read_text())
-    theirs = {(entry["idx"], entry["agent"]): entry for entry in entries}
-    rows = []
-    for problem in load_problems(problems):
-        configs = [agents.make_config(name, seed=seed) for name in AGENTS]
-        trained = agents.train_many(configs, problem.train, problem.prior_knowledge)
-        for name, predictive in zip(AGENTS, trained, strict=True):
-            entry = theirs[problem.index, name]
-            scores = (*score(predictive, problem, "1"), *score(predictive, problem, "10"))
-            rows.append(Row(problem.index, name, *scores, entry["kl1"], entry["kl10"]))
-    return rows
+def compute(config: Mapping[str, Any], *, data: str) -> dict[str, float]:
+    """One run, a problem: our agents' KLs, their standard errors over test batches, and the other testbed's KLs."""
+    problem = list(load_problems(f"{data}/problems.npz"))[config["number"]]
+    entries = json.loads(pathlib.Path(data, "results.json").read_text())
+    reference = {entry["agent"]: entry for entry in entries if entry["idx"] == problem.index}
+    configs = [agents.make_config(name, seed=config["seed"]) for name in AGENTS]
+    row: dict[str, float] = {"problem": problem.index}
+    trained = agents.train_many(configs, problem.train, problem.prior_knowledge)
+    for name, predictive in zip(AGENTS, trained, strict=True):
+        for kind, points in POINTS.items():
+            row[f"{name}|{kind}|kl"], row[f"{name}|{kind}|error"] = score(predictive, problem, points)
+            row[f"{name}|{kind}|reference"] = reference[name][f"kl{points}"]
+    return row
 
 
-def verdict(rows: Sequence[Row], agent: str, score_name: str) -> tuple[float, float, stats.Interval]:
-    """Returns our mean, the reference's mean, and their difference with its 95% interval over the problems' batches.
+class _Study(studies.Study):
+    name, part, kept = "testbed_reference", "testbed", "reference"
+    title = "Our agents and those of another testbed, on its own problems"
+    about = (
+        "Mean KL over problems, less the other testbed's, with 95% intervals; both are taken to have the same errors."
+    )
+    presets = {"quick": 1, "standard": 9}  # problems
 
-    Both are estimates from as many test batches, so their errors are taken as alike.
-    """
-    mine = [row for row in rows if row.agent == agent]
-    ours = float(np.mean([getattr(row, score_name) for row in mine]))
-    theirs = float(np.mean([getattr(row, f"reference_{score_name}") for row in mine]))
-    errors = np.array([getattr(row, f"{score_name}_error") for row in mine])
-    error = math.sqrt(2.0 * np.sum(errors**2)) / len(mine)
-    return ours, theirs, stats.normal_interval(ours - theirs, error, len(mine))
+    def stages(self, size: int, context: Mapping[str, Any]) -> list[studies.Stage]:
+        """Returns a run per problem."""
+        where = {"data": context.get("data") or "."}
+        configs = [{"number": number, "seed": 0} for number in range(size)]
+        runs = [sweep.make_run(f"reference/problem{c['number']}", KIND, c, context=where) for c in configs]
+        return [lambda rows: runs]
 
+    def records(self, size: int, rows: studies.Rows) -> list[dict[str, Any]]:
+        """Returns a line per problem, agent and kind of KL."""
+        complete_rows = studies.rows_of(rows, self.all_runs(size, {}, rows))
+        return [
+            {"problem": row["problem"], **one} for row in complete_rows for one in studies.unpack(row, "agent", "score")
+        ]
 
-def main() -> None:
-    """Prints scores per problem and the means that decide."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", help="the .npz archive of problems")
-    parser.add_argument("results", help="the .json file of the other testbed's scores")
-    parser.add_argument("--seed", type=int, default=0, help="seed of our agents")
-    args = parser.parse_args()
-    rows = compare(args.problems, args.results, args.seed)
-    print(f"{'problem':>7} {'agent':<12} {'marginal':>18} {'reference':>9} {'joint':>18} {'reference':>9}")
-    for row in rows:
-        marginal, joint = f"{row.marginal:.4f} ± {row.marginal_error:.4f}", f"{row.joint:.4f} ± {row.joint_error:.4f}"
-        print(
-            f"{row.index:>7} {row.agent:<12} {marginal:>18} {row.reference_marginal:>9.4f} "
-            f"{joint:>18} {row.reference_joint:>9.4f}"
-        )
-    for score_name in ("marginal", "joint"):
-        print(f"\nmean {score_name} KL over {len({row.index for row in rows})} problems")
-        for agent in AGENTS:
-            ours, theirs, gap = verdict(rows, agent, score_name)
-            worse = "worse" if gap.low > 0.0 else "not shown to be worse"
-            print(f"  {agent:<12} ours {ours:.3f}  reference {theirs:.3f}  ({worse}: {gap})")
+    def panels(self, table: pd.DataFrame) -> list[studies.Panel]:
+        """Returns a bar per agent and kind of KL."""
+        made = []
+        for kind, rows in table.groupby("score"):
+            bars = [panels.Series(agent, (panels.point(0.0, difference(rows, agent)),)) for agent in AGENTS]
+            made.append(studies.Panel(f"{kind} KL", "ours less the other's", tuple(bars)))
+        return made
 
 
-if __name__ == "__main__":
-    main()
+def difference(table: pd.DataFrame, agent: str) -> stats.Interval:
+    """Returns our mean KL less the reference's, over problems; both have as many test batches, so errors are alike."""
+    rows = table[table.agent == agent]
+    error = math.sqrt(2.0 * float((rows.error**2).sum())) / len(rows)
+    return stats.normal_interval(float((rows.kl - rows.reference).mean()), error, len(rows))
+
+
+FIGURE = _Study()

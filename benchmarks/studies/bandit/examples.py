@@ -1,34 +1,34 @@
 """Bandits that are not linear-Gaussian: the neural ensemble against epsilon-greedy and dropout Thompson sampling.
 
-Usage: `python -m benchmarks.studies.bandit.examples`; the same command continues after a kill. Two tasks: a Neural
-Testbed problem with binary rewards, and digits of scikit-learn, where naming the digit pays 1. All agents have the
-same layers, the same replay buffer and the same number of Adam updates at the same rate. What decides on exploration
-(prior scale, epsilon, dropout rate) is tuned for each agent and task alike, to the lowest final regret on seeds that
-are not reported. TF-Agents' dropout agent cannot read features of actions, so on the testbed it learns each action by
-itself.
+    tf-ensembles sweep run benchmarks.studies.bandit.examples --preset standard
+
+Two tasks: a Neural Testbed problem with binary rewards, and digits of scikit-learn, where naming the digit pays 1. All
+agents have the same layers, the same replay buffer and the same number of Adam updates at the same rate. What decides
+on exploration (prior scale, epsilon, dropout rate) is tuned for each agent and task alike, to the lowest final regret
+on seeds that are not reported. TF-Agents' dropout agent cannot read features of actions, so on the testbed it learns
+each action by itself.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import itertools
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import seals
-from tf_ensembles import extras, files
+from benchmarks.studies import base
+from tf_ensembles import extras
 from tf_ensembles.base import Array
-from trainers.sweeps import kinds
+from trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import keras
     import pandas as pd
 
 KIND = kinds.register("bandit-examples", "benchmarks.studies.bandit.examples:compute")
-TASKS = ("testbed", "digits")
+TASKS = {"testbed": "Neural Testbed, 50 actions", "digits": "digits, 10 actions, mean of 8 decisions a step"}
 LAYERS, MEMBERS, RATE, BATCH, UPDATES = (50, 50), 10, 3e-3, 128, 2
 # By agent: what decides on its exploration, and the values to choose from.
 EXPLORATION = {
@@ -37,7 +37,15 @@ EXPLORATION = {
     "dropout": ("dropout rate", (0.05, 0.1, 0.3)),
 }
 AGENTS = tuple(EXPLORATION)
-FIRST_TUNING_SEED = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How large the study is."""
+
+    steps: int = 200
+    seeds: Sequence[int] = range(5)  # reported
+    tuning_seeds: Sequence[int] = range(1000, 1002)
 
 
 def make_environment(task: str, agent: str, seed: int) -> Any:
@@ -87,7 +95,7 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
     return NeuralThompsonAgent(time_step_spec, action_spec, ensemble, seed=seed)
 
 
-def run(task: str, agent_name: str, steps: int, seed: int, exploration: float) -> Array:
+def measure(task: str, agent_name: str, steps: int, seed: int, exploration: float) -> Array:
     """Returns the regret of each step, averaged over the batch, `[steps]`."""
     env = make_environment(task, agent_name, seed)
     agent = make_agent(agent_name, env, seed, exploration)
@@ -100,17 +108,15 @@ def run(task: str, agent_name: str, steps: int, seed: int, exploration: float) -
 
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
-    """One run of the sweep: cumulative regret at some 50 steps."""
+    """One run: cumulative regret at some 50 steps."""
     names = ("task", "agent", "steps", "seed", "exploration")
-    total = np.cumsum(run(*(config[name] for name in names)))
+    total = np.cumsum(measure(*(config[name] for name in names)))
     marks = np.unique(np.linspace(0, config["steps"], 51, dtype=int)[1:])
     return {f"regret_{mark}": float(total[mark - 1]) for mark in marks}
 
 
-def make_runs(task: str, agent: str, steps: int, seeds: range, explorations: Sequence[float]) -> list[Any]:
+def make_runs(task: str, agent: str, steps: int, seeds: Sequence[int], explorations: Sequence[float]) -> list[Any]:
     """Returns the runs of one agent on one task: each seed with each exploration."""
-    from trainers.sweeps import sweep
-
     runs = []
     for seed, exploration in itertools.product(seeds, explorations):
         config = {"task": task, "agent": agent, "steps": steps, "seed": seed, "exploration": exploration}
@@ -120,7 +126,7 @@ def make_runs(task: str, agent: str, steps: int, seeds: range, explorations: Seq
     return runs
 
 
-def best_exploration(rows: list[dict[str, Any]], steps: int) -> float:
+def best_exploration(rows: base.Rows, steps: int) -> float:
     """Returns the exploration of the lowest mean final regret among rows of one agent and task."""
     scores: dict[float, list[float]] = {}
     for row in rows:
@@ -128,102 +134,45 @@ def best_exploration(rows: list[dict[str, Any]], steps: int) -> float:
     return min(scores, key=lambda exploration: float(np.mean(scores[exploration])))
 
 
-def main() -> None:
-    """Computes what is missing, and writes the tables and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=10, help="reported seeds (default 10)")
-    parser.add_argument("--tuning-seeds", type=int, default=2, help="other seeds, to tune on (default 2)")
-    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_examples"))
-    args = parser.parse_args()
-    import pandas as pd
+class _Study(base.Study):
+    name, part, kept = "bandit_examples", "bandit", "examples"
+    title = "Bandits that are not linear: cumulative regret"
+    about = "Means of seeds with 95% intervals; exploration is tuned on other seeds."
+    presets = {"quick": Size(20, range(2), range(1000, 1001)), "standard": Size()}
 
-    from trainers.sweeps import sweep
+    def stages(self, size: Size, context: Mapping[str, Any]) -> list[base.Stage]:
+        """Returns the tuning, and then the reported seeds with what was best."""
+        pairs = list(itertools.product(TASKS, AGENTS))
+        grids = {pair: make_runs(*pair, size.steps, size.tuning_seeds, EXPLORATION[pair[1]][1]) for pair in pairs}
 
-    pairs = list(itertools.product(args.tasks, AGENTS))
-    tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + args.tuning_seeds)
-    with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
+        def report(rows: base.Rows) -> list[Any]:
+            best = {pair: best_exploration(base.complete(rows, runs), size.steps) for pair, runs in grids.items()}
+            return [run for pair in pairs for run in make_runs(*pair, size.steps, size.seeds, [best[pair]])]
 
-        def found(runs: list[Any]) -> list[dict[str, Any]]:
-            rows = my_sweep.store.rows
-            return [rows[one.hash] for one in runs if one.hash in rows]
+        return [lambda rows: [run for runs in grids.values() for run in runs], report]
 
-        grids = {pair: make_runs(*pair, args.steps, tuning, EXPLORATION[pair[1]][1]) for pair in pairs}
-        my_sweep.execute([one for runs in grids.values() for one in runs])
-        chosen = {pair: best_exploration(found(runs), args.steps) for pair, runs in grids.items()}
-        reported = {pair: make_runs(*pair, args.steps, range(args.seeds), [chosen[pair]]) for pair in pairs}
-        my_sweep.execute([one for runs in reported.values() for one in runs])
-        rows = [row for runs in reported.values() for row in found(runs)]
-    names = ("task", "agent", "seed", "exploration")
-    table = pd.DataFrame(
-        [
-            {**{name: row[name] for name in names}, "step": int(key[7:]), "regret": value}
-            for row in rows
+    def records(self, size: Size, rows: base.Rows) -> list[dict[str, Any]]:
+        """Returns a line per reported run and step."""
+        names = ("task", "agent", "seed", "exploration")
+        return [
+            {**{name: row[name] for name in names}, "step": int(key.removeprefix("regret_")), "regret": value}
+            for row in base.rows_of(rows, self.stages(size, {})[1](rows))
             for key, value in row.items()
             if key.startswith("regret_")
         ]
-    )
-    summary = summarize(table, args.steps)
-    for name, content in {"examples.csv": table, "examples_final.csv": summary}.items():
-        with files.atomic_path(args.output / name) as temporary:
-            content.to_csv(temporary, index=False, float_format="%.5g")
-        seals.add(args.output / name)
-    plot(table, args.output / "examples.png")
-    print(summary.to_string(index=False, float_format="%.3g"))
+
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns regret over steps by task, and what it is above the ensemble's in the end, on the same seeds."""
+        options: dict[str, Any] = {"kind": "lines", "x_label": "step", "band": True, "from_zero": True}
+        made = []
+        for task, title in TASKS.items():
+            lines = base.lines(table[table.task == task], "step", "regret", "agent")
+            made.append(base.Panel(title, "cumulative regret", lines, **options))
+        final = table[table.step == table.step.max()]
+        for task in TASKS:
+            above = base.bars_above(final[final.task == task], "regret", AGENTS[0])
+            made.append(base.Panel(f"{task}: final regret above the ensemble's", "regret", above))
+        return made
 
 
-def summarize(table: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """Returns final regret by task and agent, and its difference to the ensemble's, paired over seeds, with errors."""
-    import pandas as pd
-
-    final = table[table["step"] == steps]
-    rows = []
-    for task in [task for task in TASKS if task in set(final["task"])]:
-        wide = final[final["task"] == task].pivot(index="seed", columns="agent", values="regret")
-        for agent in AGENTS:
-            one = final[(final["task"] == task) & (final["agent"] == agent)].iloc[0]
-            difference = wide[agent] - wide[AGENTS[0]]
-            rows.append(
-                {
-                    "task": task,
-                    "agent": agent,
-                    "exploration": one["exploration"],
-                    "regret": wide[agent].mean(),
-                    "standard_error": wide[agent].sem(),
-                    "minus_ensemble": difference.mean(),
-                    "minus_ensemble_error": difference.sem(),
-                    "seeds": len(wide),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
-    """Draws cumulative regret over steps by task: mean over seeds and its standard error."""
-    from matplotlib.figure import Figure
-
-    tasks = [task for task in TASKS if task in set(table["task"])]
-    figure = Figure(figsize=(4.5 * len(tasks), 3.8), layout="constrained")
-    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        for agent in AGENTS:
-            own = table[(table["task"] == task) & (table["agent"] == agent)]
-            part = own.groupby("step")["regret"]
-            mean, error = part.mean(), part.sem().fillna(0.0)
-            label = f"{agent} ({EXPLORATION[agent][0]} {own['exploration'].iloc[0]:g})"
-            axes.plot(mean.index, mean, label=label)
-            axes.fill_between(mean.index, mean - error, mean + error, alpha=0.25, lw=0)
-        title = "Neural Testbed, 50 actions" if task == "testbed" else "digits, 10 actions, mean of 8 decisions a step"
-        axes.set(title=title, xlabel="step", ylabel="cumulative regret", ylim=(0, None))
-        axes.title.set_fontsize(10)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    seeds = table["seed"].nunique()
-    figure.suptitle(f"means of {seeds} seeds and their standard errors; tuned on other seeds", fontsize=9)
-    with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130)
-
-
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

@@ -1,7 +1,8 @@
 """Regret of neural agents where rewards are not linear: random networks, the wheel, and data as bandits.
 
-Usage: `python -m benchmarks.studies.bandit.neural --output results/bandit_neural`; the same command continues after a
-kill. Everything is decided here, before anything runs. All agents meet the same problems and noise, and have the same
+    tf-ensembles sweep run benchmarks.studies.bandit.neural --preset standard --workers 1     # a run uses all cores
+
+Everything is decided here, before anything runs. All agents meet the same problems and noise, and have the same
 networks, trained by Adam at the same rate. Two things are chosen for each agent and setting, to the lowest mean regret
 on seeds 100 to 104: how it explores (epsilon, prior scale, dropout rate, the noise of linear models; four values, none
 for greedy and ensemble-n), and how much it trains, one or four updates per decision. Reported are seeds 0 to 19.
@@ -13,28 +14,24 @@ networks here are others than those of the first.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import functools
 import itertools
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import seals
-from tf_ensembles import files
+from benchmarks.claims.neural import DATA, NETWORK, WHEEL
+from benchmarks.studies import base
 from tf_ensembles.base import Array
-from trainers.sweeps import kinds
+from trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KIND = kinds.register("bandit-neural", "benchmarks.studies.bandit.neural:compute")
 MEMBERS = 10
-SEEDS, TUNING_SEEDS = tuple(range(20)), tuple(range(100, 105))
-NETWORK, WHEEL, DATA = "random network", "wheel", "data"
-FAMILIES = (NETWORK, WHEEL, DATA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +71,15 @@ AGENTS = tuple(GRIDS)
 LOGIT_SCALES = (0.3, 1.0, 3.0, 10.0)  # of priors on random networks, whose logits are of this size
 
 
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How large the study is."""
+
+    seeds: Sequence[int] = range(20)  # reported
+    tuning_seeds: Sequence[int] = range(100, 105)
+    settings: tuple[str, ...] = tuple(SETTINGS)
+
+
 def values_of(agent: str, setting: str) -> tuple[float, ...]:
     """Returns the values that an agent's exploration is chosen from; 0 stands for nothing to choose."""
     field, values = GRIDS[agent]
@@ -108,7 +114,7 @@ def make_agent(name: str, values: Array | float, num_members: int = MEMBERS) -> 
 
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
-    """One run of the sweep: an agent with all of its values on all seeds; regret by value and seed, and uniform's."""
+    """One run: an agent with all of its values on all seeds; regret by value and seed, and uniform's."""
     from bandit_env.networks import rollout
 
     setting, values, seeds = SETTINGS[config["setting"]], config["values"], config["seeds"]
@@ -130,8 +136,6 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
 
 def make_run(setting: str, agent: str, updates: int, values: Sequence[float], seeds: Sequence[int], stage: str) -> Any:
     """Returns one run."""
-    from trainers.sweeps import sweep
-
     config: dict[str, Any] = {"setting": setting, "agent": agent, "values": list(values), "seeds": list(seeds)}
     config |= {"members": MEMBERS, "updates": updates}
     where = setting.replace(", ", "-").replace(" = ", "").replace("ρ", "t").replace("δ", "d")
@@ -140,113 +144,66 @@ def make_run(setting: str, agent: str, updates: int, values: Sequence[float], se
     return sweep.make_run(name, KIND, config, group=f"{setting}-{agent}", cost=float(updates))
 
 
-def tuning_runs(setting: str, agents: Sequence[str] = AGENTS) -> list[Any]:
+def tuning_runs(size: Size, setting: str) -> list[Any]:
     """Returns the runs of the grids, on the seeds to choose by; LinTS on raw features has nothing to train."""
     return [
-        make_run(setting, agent, updates, values_of(agent, setting), TUNING_SEEDS, "tune")
-        for agent in agents
+        make_run(setting, agent, updates, values_of(agent, setting), size.tuning_seeds, "tune")
+        for agent in AGENTS
         for updates in (UPDATES[:1] if agent == "LinTS" else UPDATES)
     ]
 
 
-def report_runs(setting: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
+def report_runs(size: Size, setting: str, rows: base.Rows) -> list[Any]:
     """Returns the runs of the reported seeds, each agent with what had the lowest mean regret in rows of the others."""
     best: dict[str, tuple[float, int, float]] = {}
     for row in rows:
         for value in row["values"]:
             mean = float(np.mean([row[f"regret_{value:g}_{seed}"] for seed in row["seeds"]]))
-            found = (mean, row["updates"], value)
-            best[row["agent"]] = min(best.get(row["agent"], found), found)
-    return [make_run(setting, agent, best[agent][1], [best[agent][2]], SEEDS, "report") for agent in best]
+            candidate = (mean, row["updates"], value)
+            best[row["agent"]] = min(best.get(row["agent"], candidate), candidate)
+    return [make_run(setting, agent, best[agent][1], [best[agent][2]], size.seeds, "report") for agent in best]
 
 
-def collect(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Returns regret by setting, agent and seed, from rows of the reported runs."""
-    import pandas as pd
+class _Study(base.Study):
+    name, part, kept = "bandit_neural", "bandit", "neural"
+    title = "Neural bandits: regret, in percent of choosing by chance"
+    about = "Means over seeds with 95% intervals; what an agent explores by and how much it trains are tuned for each."
+    presets = {"quick": Size(range(2), range(100, 101), ("wheel, δ = 0.5",)), "standard": Size()}
 
-    table = []
-    for row in rows:
-        (value,), setting = row["values"], SETTINGS[row["setting"]]
-        about = {"family": setting.family, "setting": row["setting"], "agent": row["agent"]}
-        about |= {"value": value, "updates": row["updates"]}
-        for seed in row["seeds"]:
-            regret, uniform = (row[f"{name}_{value:g}_{seed}"] for name in ("regret", "uniform"))
-            table.append({**about, "seed": seed, "regret": regret, "share": regret / uniform})
-    return pd.DataFrame(table)
+    def stages(self, size: Size, context: Mapping[str, Any]) -> list[base.Stage]:
+        """Returns tuning and report of one setting after the other, so that what is done is complete."""
 
+        def tune(setting: str, rows: base.Rows) -> list[Any]:
+            return tuning_runs(size, setting)
 
-def main() -> None:
-    """Computes what is missing, writes the table and prints it with intervals."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--agents", nargs="*", choices=AGENTS, default=list(AGENTS))
-    parser.add_argument("--workers", type=int, default=1, help="processes; each uses all cores (default 1)")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_neural"))
-    parser.add_argument(
-        "--join", type=pathlib.Path, nargs="*", help="folders of earlier calls to join, without running"
-    )
-    args = parser.parse_args()
-    if args.join:
-        write(joined(args.join), args.output)
-        return
-    from trainers.sweeps import sweep
+        def report(setting: str, rows: base.Rows) -> list[Any]:
+            return report_runs(size, setting, base.complete(rows, tuning_runs(size, setting)))
 
-    with sweep.Sweep(args.output, num_workers=args.workers, show=True) as my_sweep:
+        return [functools.partial(stage, setting) for setting in size.settings for stage in (tune, report)]
 
-        def found(runs: list[Any]) -> list[dict[str, Any]]:
-            rows = my_sweep.store.rows
-            return [rows[one.hash] for one in runs if one.hash in rows]
+    def records(self, size: Size, rows: base.Rows) -> list[dict[str, Any]]:
+        """Returns a line per setting, agent and reported seed."""
+        table = []
+        for row in base.rows_of(rows, [run for stage in self.stages(size, {})[1::2] for run in stage(rows)]):
+            (value,), setting = row["values"], SETTINGS[row["setting"]]
+            about = {"family": setting.family, "setting": row["setting"], "agent": row["agent"]}
+            about |= {"value": value, "updates": row["updates"]}
+            for seed in row["seeds"]:
+                regret, uniform = (row[f"{name}_{value:g}_{seed}"] for name in ("regret", "uniform"))
+                table.append({**about, "seed": seed, "regret": regret, "share": regret / uniform})
+        return table
 
-        rows = []
-        for setting in args.settings:  # One after the other, so that what is done is complete.
-            tuning = tuning_runs(setting, args.agents)
-            my_sweep.execute(tuning)
-            reported = report_runs(setting, found(tuning))
-            my_sweep.execute(reported)
-            rows += found(reported)
-    write(rows, args.output)
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns a panel per family: a line per agent through its settings."""
+        made = []
+        for family in table.family.unique():
+            own = table[table.family == family]
+            settings = list(own.setting.unique())
+            rows = own.assign(place=own.setting.map(settings.index), percent=100.0 * own.share)
+            names = tuple(setting.split(", ")[-1] for setting in settings)
+            lines = base.lines(rows, "place", "percent", "agent")
+            made.append(base.Panel(family, "% of chance", lines, kind="lines", places=names, from_zero=True))
+        return made
 
 
-def joined(folders: Sequence[pathlib.Path]) -> list[dict[str, Any]]:
-    """Returns the rows of reported runs that several folders hold, each once."""
-    from trainers.sweeps import store
-
-    rows = [row for folder in folders for row in store.read_results(folder) if row.get("seeds") == list(SEEDS)]
-    return list({row["hash"]: row for row in rows}.values())
-
-
-def write(rows: Sequence[dict[str, Any]], folder: pathlib.Path) -> None:
-    """Writes the table of reported runs, and prints it."""
-    table = collect(rows)
-    order = {name: place for place, name in enumerate((*SETTINGS, *AGENTS))}
-    table = table.sort_values(["setting", "agent"], key=lambda names: names.map(order), kind="stable")
-    with files.atomic_path(folder / "neural.csv") as temporary:
-        table.to_csv(temporary, index=False, float_format="%.5g")
-    seals.add(folder / "neural.csv")
-    print(summary(table))
-
-
-def summary(table: pd.DataFrame) -> str:
-    """Returns a table in Markdown for each family: regret in percent of uniform play's, and what was chosen."""
-    from benchmarks import stats
-
-    lines = []
-    for family in (name for name in FAMILIES if name in set(table.family)):
-        settings = [name for name in SETTINGS if name in set(table[table.family == family].setting)]
-        lines += ["", f"| {family} | {' | '.join(settings)} |", f"|---|{'---|' * len(settings)}"]
-        for agent in AGENTS:
-            cells = []
-            for setting in settings:
-                rows = table[(table.setting == setting) & (table.agent == agent)]
-                if rows.empty:
-                    cells.append("–")
-                    continue
-                found, own = stats.mean_interval(100.0 * rows.share.to_numpy()), rows.iloc[0]
-                chosen = f"{own.value:g}; {own.updates}" if GRIDS[agent][0] else f"{own.updates}"
-                cells.append(f"{found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}] ({chosen})")
-            lines.append(f"| {agent} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

@@ -1,64 +1,72 @@
 """What it costs not to know the noise: regret with estimated variances beside the oracle's, on the paper's bandits.
 
-Usage: `python -m benchmarks.studies.bandit.noise`. The same problems and reward noise for all, in a TF-Agents driver:
-ensemble-bp that is told the noise of each arm, one that estimates it, one that takes the mean variance for all arms,
-and ensemble-p with Table 2's parameters, told and not.
+    tf-ensembles sweep run benchmarks.studies.bandit.noise --preset standard
+
+The same problems and reward noise for all, in a TF-Agents driver: ensemble-bp that knows the noise of each arm, one
+that estimates it, one that takes the mean variance for all arms, and ensemble-p with Table 2's parameters, with noise
+that is known and estimated.
 """
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_ensembles.base import Array
+from benchmarks.studies import base
+from trainers.sweeps import kinds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("bandit-noise", "benchmarks.studies.bandit.noise:compute")
+ORACLE = "ensemble-bp, known"
+AGENTS = (ORACLE, "ensemble-bp, estimated", "ensemble-bp, mean", "ensemble-p, known", "ensemble-p, estimated")
+HORIZON = 500
 
 
-def variances(env: Any) -> dict[str, tuple[str, Any]]:
-    """Returns the agents: their names of Table 2, and what they are told about the noise."""
-    known = env.noise_variance
-    return {
-        "ensemble-bp, told": ("ensemble-bp", known),
-        "ensemble-bp, estimated": ("ensemble-bp", None),
-        "ensemble-bp, mean variance": ("ensemble-bp", np.broadcast_to(known.mean(1, keepdims=True), known.shape)),
-        "ensemble-p, told": ("ensemble-p", known),
-        "ensemble-p, estimated": ("ensemble-p", None),
-    }
-
-
-def measure(num_problems: int, horizon: int, seed: int) -> dict[str, Array]:
-    """Returns the cumulative regret of each problem, by agent, `[problems]`."""
+def compute(config: dict[str, Any]) -> dict[str, float]:
+    """One run: the cumulative regret of each problem."""
     from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
     from bandit_env.agents import driver
 
-    found = {}
-    for name in variances(HeteroscedasticLinearBandit(1)):
-        env = HeteroscedasticLinearBandit(num_problems, seed=seed)
-        kind, variance = variances(env)[name]
-        specs = env.time_step_spec(), env.action_spec()
-        agent = EnsembleThompsonAgent(*specs, kind, variance, num_problems=num_problems, seed=seed)
-        regret = CumulativeRegret(env.mean_rewards, num_problems)
-        driver.make_online(env, agent, horizon, [regret])()
-        found[name] = regret.regret.numpy()
-    return found
+    count, seed = config["problems"], config["seed"]
+    name, noise = config["agent"].split(", ")
+    env = HeteroscedasticLinearBandit(count, seed=seed)
+    known = env.noise_variance
+    mean = np.broadcast_to(known.mean(1, keepdims=True), known.shape)
+    variance = {"known": known, "estimated": None, "mean": mean}[noise]
+    specs = env.time_step_spec(), env.action_spec()
+    agent = EnsembleThompsonAgent(*specs, name, variance, num_problems=count, seed=seed)
+    regret = CumulativeRegret(env.mean_rewards, count)
+    driver.make_online(env, agent, HORIZON, [regret])()
+    return {f"regret_{problem}": float(value) for problem, value in enumerate(regret.regret.numpy())}
 
 
-def main() -> None:
-    """Measures and prints regrets, and differences to the oracle on the same problems."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--horizon", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    from benchmarks import stats
+class _Study(base.Study):
+    name, part, kept, kind = "bandit_noise", "bandit", "noise", KIND
+    title = "Bandits whose noise is not known: cumulative regret"
+    about = f"After {HORIZON} steps, with 95% intervals over problems, which are the same for all."
+    presets = {"quick": 50, "standard": 3000}  # problems
 
-    found = measure(args.problems, args.horizon, args.seed)
-    oracle = found["ensemble-bp, told"]
-    for name, regret in found.items():
-        gap = stats.paired_difference(regret, oracle)
-        print(f"{name:<28} {stats.mean_interval(regret)}   minus the oracle {gap}")
+    def configs(self, size: int) -> list[dict[str, Any]]:
+        """Returns all agents, on the same problems."""
+        return [{"agent": agent, "problems": size, "seed": 0} for agent in AGENTS]
+
+    def records(self, size: int, rows: base.Rows) -> list[dict[str, Any]]:
+        """Returns a line per agent and problem."""
+        return [
+            {"agent": row["agent"], "seed": problem, "regret": row[f"regret_{problem}"]}
+            for row in base.rows_of(rows, self.all_runs(size, {}, rows))
+            for problem in range(size)
+        ]
+
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns regret by agent, and what it is above the oracle's on the same problems."""
+        return [
+            base.Panel("regret", "cumulative regret", base.bars(table, "regret", "agent")),
+            base.Panel("above the oracle's", "regret", base.bars_above(table, "regret", ORACLE)),
+        ]
 
 
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

@@ -1,20 +1,25 @@
 """Regret of linear agents on TF-Agents' own environments: stock LinTS and LinUCB, and ours.
 
-Usage: `python -m benchmarks.studies.bandit.stock`. LinTS and LinUCB have their defaults, which take a noise and a prior
-of variance 1; ours are told neither and estimate both. On drifting rewards all forget alike. A decision's regret is
-known, because the environments' mean rewards are.
+    tf-ensembles sweep run benchmarks.studies.bandit.stock --preset standard
+
+LinTS and LinUCB have their defaults, which take a noise and a prior of variance 1; ours are given neither and estimate
+both. On drifting rewards all forget alike. A decision's regret is known, because the environments' mean rewards are.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tf_ensembles import extras, files
+from benchmarks.studies import base
+from tf_ensembles import extras
+from trainers.sweeps import kinds
 
-TASKS = ("stationary", "uneven noise", "per arm", "per arm, additive", "digits", "wheel", "piecewise")
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = kinds.register("bandit-stock", "benchmarks.studies.bandit.stock:compute")
+TASKS = ("stationary", "uneven noise", "per arm", "digits", "piecewise", "wheel")
 AGENTS = ("LinTS", "LinUCB", "ensemble-p", "ensemble-bp")
 STEPS, BATCH = 60, 8
 DISCOUNT = 0.9  # of what was learned before, at each step, where rewards drift
@@ -35,7 +40,6 @@ def make_task(name: str, seed: int) -> Any:
         "stationary": (stock.make_stationary, {}),
         "uneven noise": (stock.make_stationary, {"uneven": True}),
         "per arm": (stock.make_per_arm, {}),
-        "per arm, additive": (stock.make_per_arm, {"interactions": False}),
         "wheel": (stock.make_wheel, {}),
         "piecewise": (stock.make_piecewise, {}),
     }[name]
@@ -54,41 +58,35 @@ def make_agent(name: str, task: str, env: Any, seed: int) -> Any:
     return EnsembleThompsonAgent(*specs, name, None, prior_scale=None, seed=seed, discount=discount)
 
 
-def measure(task: str, agent: str, seed: int) -> float:
-    """Returns cumulative regret per row of the batch after all steps."""
+def compute(config: dict[str, Any]) -> dict[str, float]:
+    """One run: cumulative regret per row of the batch after all steps."""
     from bandit_env.agents import stock
 
-    made = make_task(task, seed)
-    return float(stock.run(made, make_agent(agent, task, made.env, seed), STEPS).sum())
+    task = make_task(config["task"], config["seed"])
+    agent = make_agent(config["agent"], config["task"], task.env, config["seed"])
+    return {"regret": float(stock.run(task, agent, STEPS).sum())}
 
 
-def main() -> None:
-    """Measures what the table does not have yet, and prints means with their intervals."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/bandit_stock.csv"))
-    args = parser.parse_args()
-    import pandas as pd
+class _Study(base.Study):
+    name, part, kept, kind = "bandit_stock", "bandit", "stock", KIND
+    columns = ("task", "agent", "seed", "regret")
+    title = "Linear agents on TF-Agents' own environments: cumulative regret"
+    about = "Means of seeds, less LinTS's on the same seeds, with 95% intervals."
+    presets = {"quick": 2, "standard": 5}  # seeds
 
-    from benchmarks import stats
+    def configs(self, size: int) -> list[dict[str, Any]]:
+        """Returns each seed of each agent on each task."""
+        cases = itertools.product(range(size), TASKS, AGENTS)
+        return [{"task": task, "agent": agent, "seed": seed} for seed, task, agent in cases]
 
-    rows = pd.read_csv(args.output).to_dict("records") if args.output.exists() else []
-    done = {(row["task"], row["agent"], row["seed"]) for row in rows}
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    for seed, task, name in itertools.product(range(args.seeds), args.tasks, AGENTS):
-        if (task, name, seed) in done:
-            continue
-        rows.append({"task": task, "agent": name, "seed": seed, "regret": measure(task, name, seed)})
-        with files.atomic_path(args.output) as temporary:
-            pd.DataFrame(rows).to_csv(temporary, index=False, float_format="%.5g")
-    table = pd.DataFrame(rows).assign(setting="")
-    for task in args.tasks:
-        found = stats.by_seed(table[table.task == task], "regret")
-        for name in AGENTS:
-            gap = stats.paired_difference(found[name], found["LinTS"])
-            print(f"{task:<18} {name:<22} {stats.mean_interval(found[name])}   minus LinTS {gap}")
+    def panels(self, table: pd.DataFrame) -> list[base.Panel]:
+        """Returns a panel per task."""
+        made = []
+        for task in table.task.unique():
+            rows = table[table.task == task]
+            title = f"{task}: LinTS has {rows[rows.agent == AGENTS[0]].regret.mean():.3g}"
+            made.append(base.Panel(title, "regret above LinTS's", base.bars_above(rows, "regret", AGENTS[0])))
+        return made
 
 
-if __name__ == "__main__":
-    main()
+FIGURE = _Study()

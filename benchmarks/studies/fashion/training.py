@@ -1,17 +1,18 @@
-"""One LeNet trained, predicted and stored: the function of a sweep's runs.
+"""The networks: one LeNet trained, predicted and stored, or one network that makes many: an epinet, or dropout.
 
 Member m minimizes `mean(W[t, m] * ce(g_m(x_t) + scale * p_m(x_t), y_t))` by Adam. `g_m` is a LeNet: convolutions 5x5
 of 6, 16 and 120 channels with two 2x2 pools between, then dense 84 and 10. `p_m` is a frozen network whose logits have
-mean 0 and standard deviation 1 over the training images. All that is random is a function of (seed, member).
+mean 0 and standard deviation 1 over the training images. All that is random is a function of (seed, member). A member's
+file has its logits `[images, classes]` of every set.
 
-A member's file has its logits `[images, classes]` of every set. While it is trained, a checkpoint stands beside it.
+The epinet has the LeNet up to its dense layer of 84 as its trunk and the priors of ensemble-p as its own. The network
+with dropout has a layer of it in front of every layer with weights but the first. A run returns all of its scores.
 """
 
 from __future__ import annotations
 
-import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,20 +21,19 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import data, preset
+from benchmarks.studies.fashion import data, scores
+from benchmarks.studies.fashion.study import EPINET, Member, Network
 from tf_ensembles import files
 from tf_ensembles.ensemble.members import building
 from trainers.images import vgg
 
-Arrays = dict[str, NDArray[Any]]
+INDEX_DIM = 8
 
-_BETAS, _EPSILON = (0.9, 0.999), 1e-7
-_CHECKPOINT_STEPS = 500
 _PREDICT_BATCH = 500
 _INPUT, _CLASSES = (28, 28, 1), 10
 
 
-def build_lenet() -> keras.Model:
+def build_lenet() -> keras.Sequential:
     """Returns a new LeNet from images `[batch, 28, 28, 1]` to logits `[batch, 10]`."""
     layers = keras.layers
     return keras.Sequential(
@@ -51,84 +51,66 @@ def build_lenet() -> keras.Model:
     )
 
 
-def train_member(config: Mapping[str, Any], *, store: str, folder: str) -> dict[str, Any]:
-    """Trains a member, or what is left of its training, stores its logits and returns its scalars.
+def train_member(config: Mapping[str, Any], *, store: str) -> dict[str, float]:
+    """Trains a member, stores its logits and returns its scores.
 
     Args:
-        config: the fields of `preset.Member`, and `sets`, the names of the sets to predict.
+        config: the fields of `study.Member`, and `sets`, the names of the sets to predict.
         store: the folder of members' files.
-        folder: the data.
     """
     fields = dict(config)
     sets = fields.pop("sets")
-    member = preset.Member(**fields)
-    path = file_of(pathlib.Path(store), member)
-    images = data.load(folder)
-    if path.exists():
-        logits = files.read_arrays(path)[0]
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        logits = _train(member, images, sets, path.with_suffix(".checkpoint"))
-        files.write_arrays(path, logits)
-        path.with_suffix(".checkpoint").unlink(missing_ok=True)
-    found = {}
+    member = Member(**fields)
+    images = data.load()
+    logits = fit_member(member, images, sets)
+    path = _file_of(store, member.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_arrays(path, logits)
+    row = {}
     for name in {"heldout", "test"} & set(sets):
-        found[f"{name}_nll"] = float(tfe.metrics.marginal_nll(logits[name][:, None], images[name].y))
-        found[f"{name}_accuracy"] = float(tfe.metrics.accuracy(logits[name][:, None], images[name].y))
-    return found
+        row[f"{name}_nll"] = float(tfe.metrics.marginal_nll(logits[name][:, None], images[name].y))
+        row[f"{name}_accuracy"] = float(tfe.metrics.accuracy(logits[name][:, None], images[name].y))
+    return row
 
 
-def read_logits(store: pathlib.Path, members: list[preset.Member], name: str) -> NDArray[np.float32]:
-    """Returns the logits `[images, members, classes]` of a set, of members that are trained."""
-    return np.stack([files.read_arrays(file_of(store, member))[0][name] for member in members], axis=1)
+def read_logits(store: str, names: Sequence[str], sets: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    """Returns the logits `[images, members, classes]` of sets, of members that are trained."""
+    arrays = [files.read_arrays(_file_of(store, name))[0] for name in names]
+    return {one: np.stack([part[one] for part in arrays], axis=1) for one in sets}
 
 
-def are_trained(store: pathlib.Path, members: list[preset.Member]) -> bool:
-    """Whether the files of all members are there."""
-    return all(file_of(store, member).exists() for member in members)
+def _file_of(store: str, name: str) -> pathlib.Path:
+    return pathlib.Path(store) / "fashion" / f"{name}.npz"
 
 
-def file_of(store: pathlib.Path, member: preset.Member) -> pathlib.Path:
-    """Returns where a member's logits are."""
-    return store / f"{member.name}.npz"
-
-
-def _train(
-    member: preset.Member, images: Mapping[str, data.Images], sets: list[str], checkpoint: pathlib.Path
-) -> Arrays:
-    graph = _graph(member.batch)
+def fit_member(member: Member, images: Mapping[str, data.Images], sets: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Returns the logits `[images, classes]` of a trained member, with its prior, by the names of sets."""
     train = data.train_on(images, member.whole)
     prior = _Prior(member, train.x)
-    known = tf.constant(prior(train.x))
-    weights = _weights(member, len(train.y))
     with building.seeded(member.seed, member.member):
-        start = [np.asarray(variable.value) for variable in build_lenet().variables]
-    step, *state = _restore(checkpoint) or (0, start, [0.0 * v for v in start], [0.0 * v for v in start])
-    for variables, values in zip((graph.weights, graph.first, graph.second), state, strict=True):
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-    x, y = tf.constant(train.x), tf.constant(train.y)
-    while step < member.steps:
-        count = min(_CHECKPOINT_STEPS - step % _CHECKPOINT_STEPS, member.steps - step)
-        rows = _rows(member, len(train.y), step, count)
-        loss = graph.steps(x, y, known, weights, tf.constant(rows), tf.constant(step), member.learning_rate)
-        if not np.isfinite(float(loss)):
-            raise ValueError(f"Expected a finite loss of {member.name}. Received: {float(loss)} at step {step}")
-        step += count
-        if step < member.steps:
-            _keep(checkpoint, step, graph)
+        network = build_lenet()
+    inputs = keras.Input(_INPUT), keras.Input((_CLASSES,))
+    model = keras.Model(inputs, network(inputs[0]) + inputs[1])
+    _compile(model, member.learning_rate)
+    arrays = train.x, prior(train.x), train.y, _weights(member, len(train.y))
+    x, known, y, weights = (tf.constant(array) for array in arrays)
+    rows = tf.data.Dataset.from_tensor_slices(batches(member, len(train.y)))
+    steps = rows.map(lambda b: ((tf.gather(x, b), tf.gather(known, b)), tf.gather(y, b), tf.gather(weights, b)))
+    model.fit(steps.prefetch(2), shuffle=False, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()])
     logits = {}
     for name in sets:
-        x_set = images[name].x if name in images else data.shifted(images["test"].x, name)
-        logits[name] = graph.predict(x_set) + prior(x_set)
+        x_set = data.inputs(images, name)
+        logits[name] = network.predict(x_set, batch_size=_PREDICT_BATCH, verbose=0) + prior(x_set)
+        if not np.isfinite(logits[name]).all():
+            raise ValueError(f"Expected finite logits of {member.name}. Received: some on {name} are not")
     return logits
 
 
 class _Prior:
     """A member's frozen random function of images `[images, 28, 28, 1]`, with its scale; zero without one."""
 
-    def __init__(self, member: preset.Member, x: data.Floats) -> None:
-        self._scale, self._mean, self._std = np.float32(member.prior_scale), np.float32(0.0), np.float32(1.0)
+    def __init__(self, member: Member, x: data.Floats) -> None:
+        self._scale = np.float32(member.prior_scale)
         if member.prior_scale:
             with building.seeded(building.prior_seed(member.seed), member.member):
                 self._model = vgg.build_conv_prior(_INPUT, _CLASSES)
@@ -136,8 +118,7 @@ class _Prior:
             self._mean, self._std = raw.mean(axis=0), raw.std(axis=0)
 
     def _predict(self, x: data.Floats) -> NDArray[np.float32]:
-        call = tf.function(self._model)
-        return np.concatenate([call(x[i : i + _PREDICT_BATCH]).numpy() for i in range(0, len(x), _PREDICT_BATCH)])
+        return np.asarray(self._model.predict(x, batch_size=_PREDICT_BATCH, verbose=0))
 
     def __call__(self, x: data.Floats) -> NDArray[np.float32]:
         """Returns what is added to the logits `[images, classes]`."""
@@ -146,87 +127,70 @@ class _Prior:
         return self._scale * (self._predict(x) - self._mean) / self._std
 
 
-def _weights(member: preset.Member, count: int) -> tf.Tensor:
+def _weights(member: Member, count: int) -> NDArray[np.float32]:
     """Returns loss weights `[images]`."""
     if member.rate == 1.0:
-        return tf.ones(count)
+        return np.ones(count, np.float32)
     drawn = tfe.Bernoulli(member.rate).weights(member.seed, np.arange(count), np.array([member.member]))
-    return tf.reshape(drawn, [-1])
+    return np.asarray(drawn).reshape(-1)
 
 
-def _rows(member: preset.Member, count: int, step: int, steps: int) -> NDArray[np.int64]:
+def batches(member: Member, count: int) -> NDArray[np.int64]:
     """Returns which images each step reads, `[steps, batch]`: shuffled every epoch, the last few of it left out."""
     per_epoch = count // member.batch
-    wanted = np.arange(step, step + steps)
-    result = np.empty((steps, member.batch), np.int64)
-    for epoch in np.unique(wanted // per_epoch):
-        order = np.random.default_rng([member.seed, member.member, int(epoch)]).permutation(count)
-        batches = order[: per_epoch * member.batch].reshape(per_epoch, member.batch)
-        here = wanted // per_epoch == epoch
-        result[here] = batches[wanted[here] % per_epoch]
-    return result
+    orders = [
+        np.random.default_rng([member.seed, member.member, epoch]).permutation(count)[: per_epoch * member.batch]
+        for epoch in range(-(-member.steps // per_epoch))
+    ]
+    return np.concatenate(orders).reshape(-1, member.batch)[: member.steps]
 
 
-def _keep(path: pathlib.Path, step: int, graph: _Graph) -> None:
-    arrays: Arrays = {"step": np.asarray(step)}
-    for name, variables in (("w", graph.weights), ("m", graph.first), ("v", graph.second)):
-        arrays |= {f"{name}{index}": variable.numpy() for index, variable in enumerate(variables)}
-    files.write_arrays(path, arrays)
+def _compile(model: Any, rate: float) -> None:
+    model.compile(keras.optimizers.Adam(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
-def _restore(path: pathlib.Path) -> tuple[Any, ...] | None:
-    if not path.exists():
-        return None
-    arrays = files.read_arrays(path)[0]
-    count = (len(arrays) - 1) // 3
-    return int(arrays["step"]), *([arrays[f"{name}{index}"] for index in range(count)] for name in "wmv")
+def train_network(config: Mapping[str, Any]) -> dict[str, float]:
+    """Trains a network that makes many, and returns its scores, `"IMAGES|SCORE"`, or its dyadic NLL on held-out images.
+
+    Args:
+        config: the fields of `study.Network`, and `sets`, the names of the sets to be judged on.
+    """
+    fields = dict(config)
+    sets = fields.pop("sets")
+    network = Network(**fields)
+    images = data.load()
+    keras.utils.set_random_seed(1000 * network.seed + network.number)
+    model = fit_network(network, data.train_on(images, network.whole))
+    logits = {name: model.predict(data.inputs(images, name), batch_size=_PREDICT_BATCH, verbose=0) for name in sets}
+    if "heldout" in sets:
+        return {"heldout_dyadic_nll": scores.heldout(logits, images)}
+    found = scores.score(logits, images["test"].y)
+    return {f"{name}|{score}": one.value for (name, score), one in found.items()}
 
 
-class _Graph:
-    """The compiled steps, with variables for one member at a time."""
-
-    def __init__(self, batch: int) -> None:
-        self._model, self._batch = build_lenet(), batch
-        self.weights = [variable.value for variable in self._model.trainable_variables]
-        self.first, self.second = ([tf.Variable(tf.zeros_like(v)) for v in self.weights] for _ in range(2))
-
-    @tf.function
-    def steps(
-        self, x: Any, y: Any, prior: Any, weights: Any, rows: tf.Tensor, step: tf.Tensor, rate: tf.Tensor
-    ) -> tf.Tensor:
-        """Makes steps on rows `[steps, batch]`, of which the first has the number `step`; returns the last loss."""
-        loss = tf.constant(0.0)
-        for index in tf.range(tf.shape(rows)[0]):
-            batch = tf.ensure_shape(rows[index], [self._batch])
-            time = tf.cast(step + index, tf.float32) + 1.0
-            with tf.GradientTape() as tape:
-                logits = self._model(tf.gather(x, batch), training=True) + tf.gather(prior, batch)
-                entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.gather(y, batch), logits)
-                loss = tf.reduce_mean(tf.gather(weights, batch) * entropies)
-            gradients = tape.gradient(loss, self.weights)
-            for weight, first, second, gradient in zip(self.weights, self.first, self.second, gradients, strict=True):
-                tf.raw_ops.ResourceApplyAdam(
-                    var=weight.handle,
-                    m=first.handle,
-                    v=second.handle,
-                    beta1_power=_BETAS[0] ** time,
-                    beta2_power=_BETAS[1] ** time,
-                    lr=rate,
-                    beta1=_BETAS[0],
-                    beta2=_BETAS[1],
-                    epsilon=_EPSILON,
-                    grad=gradient,
-                )
-        return loss
-
-    @tf.function
-    def _logits(self, x: Any) -> Any:
-        return self._model(x, training=False)
-
-    def predict(self, x: data.Floats) -> NDArray[np.float32]:
-        """Returns logits `[images, classes]`."""
-        parts = [x[i : i + _PREDICT_BATCH] for i in range(0, len(x), _PREDICT_BATCH)]
-        return np.concatenate([self._logits(tf.constant(part)).numpy() for part in parts])
+def fit_network(network: Network, train: data.Images) -> Any:
+    """Returns a trained epinet, or a trained network whose dropout stays on."""
+    seed = 1000 * network.seed + network.number
+    lenet = build_lenet()
+    if network.method == EPINET:
+        trunk = keras.Model(lenet.inputs[0], lenet.layers[-2].output)
+        prior = tfe.PriorFunction(lambda: vgg.build_conv_prior(_INPUT, _CLASSES), network.value, normalize=True)
+        model = tfe.Epinet(trunk, INDEX_DIM, num_outputs=_CLASSES, prior=prior, num_members=network.draws, seed=seed)
+        _fit(model, network, train)
+        return model
+    first, *rest = lenet.layers
+    weighted = (keras.layers.Conv2D, keras.layers.Dense)
+    parts = [[keras.layers.Dropout(network.value)] * isinstance(layer, weighted) + [layer] for layer in rest]
+    model = keras.Sequential([keras.Input(_INPUT), first, *(layer for part in parts for layer in part)])
+    _fit(model, network, train)
+    return tfe.MCDropout(model, num_members=network.draws, seed=seed)
 
 
-_graph = functools.lru_cache(maxsize=1)(_Graph)  # Members of a process share what is compiled.
+def _fit(model: Any, network: Network, train: data.Images) -> None:
+    def stop(batch: int, logs: Any = None) -> None:
+        model.stop_training = int(model.optimizer.iterations) >= network.steps
+
+    _compile(model, network.learning_rate)
+    epochs = -(-network.steps // -(-len(train.y) // network.batch))
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stop)]
+    model.fit(train.x, train.y, batch_size=network.batch, epochs=epochs, callbacks=callbacks, verbose=0)

@@ -139,9 +139,7 @@ def forward(networks: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
 def _graph(settings: Settings) -> Any:
     loss = tfe.losses.GaussianNLL(min_std=settings.min_std)
 
-    def losses(
-        networks: Sequence[tf.Tensor], decay: tf.Tensor, x: tf.Tensor, y: tf.Tensor, prior: tf.Tensor, weight: tf.Tensor
-    ) -> Any:
+    def losses(networks: Sequence[tf.Tensor], decay: Any, x: Any, y: Any, prior: Any, weight: Any) -> Any:
         """Returns the sum over networks of their losses on a batch."""
         outputs = forward(networks, x) + tf.stack([prior, tf.zeros_like(prior)], axis=-1)
         targets = tf.broadcast_to(y[:, None], tf.shape(prior))
@@ -151,15 +149,8 @@ def _graph(settings: Settings) -> Any:
 
     @tf.function(jit_compile=True, autograph=False)
     def run(
-        x: tf.Tensor,
-        y: tf.Tensor,
-        prior: tf.Tensor,
-        weight: tf.Tensor,
-        order: tf.Tensor,
-        rates: tf.Tensor,
-        decays: tf.Tensor,
-        start: list[tf.Tensor],
-    ) -> list[tf.Tensor]:
+        x: Any, y: Any, prior: Any, weight: Any, order: Any, rates: Any, decays: Any, start: list[tf.Tensor]
+    ) -> Any:
         steps, rates, decays = order.shape[0], rates[:, None, None], decays[:, None, None]
 
         def step(t: tf.Tensor, networks: Any, first: Any, second: Any) -> Any:

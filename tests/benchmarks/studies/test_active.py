@@ -1,69 +1,69 @@
-"""Active learning: how labels are counted, what is stored and used again, and that one graph trains on any number."""
+"""Active learning: how labels are counted, and that one graph trains on any number."""
 
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tf_ensembles as tfe
+from benchmarks import stats
+from benchmarks.figures.tables import Tables
 from benchmarks.studies import active
-from benchmarks.studies.active import Row
 
 
-def rows(seed, method, accuracies, every=50):
-    return [Row(seed, method, 20 + every * i, accuracy, 1.0) for i, accuracy in enumerate(accuracies)]
+def rows(seed, method, accuracies):
+    return [
+        {"data": "digits", "seed": seed, "method": method, "labels": 20 + 50 * i, "accuracy": accuracy}
+        for i, accuracy in enumerate(accuracies)
+    ]
 
 
 def test_labels_are_counted_to_where_random_ends():
-    stored = [
-        *rows(0, "random", (0.5, 0.6, 0.8)),
-        *rows(0, "batchbald", (0.5, 0.7, 0.9)),  # halfway from 70 to 120
-        *rows(1, "random", (0.5, 0.9, 0.8)),
-        *rows(1, "batchbald", (0.5, 0.6, 0.7)),  # never
-    ]
-    assert active.labels_needed(stored, "batchbald") == pytest.approx([95.0, 120.0])
-    assert active.labels_needed(stored, "random") == pytest.approx([120.0, 20 + 50 * 0.75])
-    assert active.labels_saved(stored, "batchbald").estimate == pytest.approx((25.0 - 62.5) / 2)
-    assert active.complete(stored, 2) == ["random", "batchbald"]
-    assert active.complete(stored, 3) == []
-    assert active.values(stored, "random", 70) == [0.6, 0.9]
-
-
-def test_what_is_stored_is_not_computed_again(tmp_path, monkeypatch):
-    asked = []
-
-    def learn(x, y, seed, method, learner):
-        asked.append((seed, method))
-        return iter(rows(seed, method, np.linspace(0.5, 0.9, 11), every=10))
-
-    monkeypatch.setattr(active, "SEEDS", {"digits": 2})
-    monkeypatch.setattr(active, "learn", learn)
-    monkeypatch.setattr(active, "Learner", lambda *args: args)
-    active.run("digits", tmp_path, None)
-    assert asked == [(0, "random"), (0, "batchbald"), (1, "random"), (1, "batchbald"), (0, "entropy"), (1, "entropy")]
-    stored = active.read(tmp_path / "digits.csv")
-    active.write(tmp_path / "digits.csv", [row for row in stored if (row.seed, row.method) != (1, "random")])
-    asked.clear()
-    active.run("digits", tmp_path, None)
-    assert asked == [(1, "random")]
-    stored = {"digits": active.read(tmp_path / "digits.csv")}
-    assert "| digits, 2 | random | 0.700 [0.700, 0.700] | 0.900 [0.900, 0.900] | 120 [120, 120] |" in active.markdown(
-        stored
+    table = pd.DataFrame(
+        [
+            *rows(0, "random", (0.5, 0.6, 0.8)),
+            *rows(0, "batchbald", (0.5, 0.7, 0.9)),  # halfway from 70 to 120
+            *rows(1, "random", (0.5, 0.9, 0.8)),
+            *rows(1, "batchbald", (0.5, 0.6, 0.7)),  # never
+            *rows(2, "random", (0.5, 0.6, 0.7)),
+            *rows(2, "batchbald", (0.8, 0.6, 0.7)),  # at once
+        ]
     )
-    with pytest.raises(ValueError, match="Expected --data"):
-        active.load("fashion", None)
+    assert active.labels_needed(table, "batchbald") == pytest.approx([95.0, 120.0, 20.0])
+    assert active.labels_needed(table, "random") == pytest.approx([120.0, 20 + 50 * 0.75, 120.0])
+    assert active.saving(table).estimate == pytest.approx((25.0 - 62.5 + 100.0) / 3)
 
 
-def test_kept_results_say_what_the_documents_say():
+def test_a_line_is_kept_for_each_number_of_labels():
+    size = active.FIGURE.presets["quick"]
+    scores = {f"{score}_{labels}": labels / 100 for score in ("accuracy", "nll") for labels in (20, 30)}
+    rows = [run.config | scores | {"hash": run.hash} for run in active.FIGURE.stages(size, {})[0]([])]
+    table = active.FIGURE.collect(size, rows)["digits"]
+    assert table.labels.tolist() == [20, 30] * 4
+    assert table.accuracy.tolist() == [0.2, 0.3] * 4
+
+
+def test_committed_results_are_those_of_the_documents():
     folder = pathlib.Path(active.__file__).parents[1] / "results" / "active"
-    kept = {name: active.read(folder / f"{name}.csv") for name in active.SEEDS}
-    assert active.markdown(kept) in (folder / "README.md").read_text()
-    assert active.markdown(kept) in (folder.parents[2] / "docs" / "results.md").read_text()
+    documents = [path.read_text() for path in (folder / "README.md", folder.parents[2] / "docs" / "results.md")]
+    for _, rows in Tables(folder, "active").of(active.FIGURE).groupby("data"):
+        for method in active.METHODS:
+            own = rows[rows.method == method]
+            cells = [f"| {method} "]
+            for values, digits in (
+                (own[own.labels == 70].accuracy, 3),
+                (own[own.labels == 120].accuracy, 3),
+                (active.labels_needed(rows, method), 0),
+            ):
+                one = stats.mean_interval(values)
+                cells.append(f" {one.estimate:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}] ")
+            assert all("|".join(cells) in text for text in documents)
 
 
 @pytest.mark.slow
 def test_rows_of_weight_zero_change_nothing_and_a_fit_begins_anew(monkeypatch):
-    x, y = active.load("digits", None)
+    x, y = active.load("digits")
     monkeypatch.setattr(active, "STEPS", 8)
     learner = active.Learner(x[:50], 10, seed=0)
     learner.fit(x[:30], y[:30])

@@ -1,7 +1,6 @@
-"""The Fashion-MNIST study at a tiny size: networks as Keras trains them, which resume; scores of what is complete."""
+"""The Fashion-MNIST study at a tiny size: networks as Keras trains them, choices, scores and their differences."""
 
 import dataclasses
-import gzip
 import math
 
 import keras
@@ -10,36 +9,41 @@ import pytest
 from scipy import ndimage
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import compare, data, networks, preset, runs, table, training
+from benchmarks.studies.fashion import data, scores, study, training
 from tf_ensembles.ensemble.members import building
 
 RANDOM = np.random.default_rng(0)
-SIZE = preset.Size(num_members=2, steps=6, batch=16, choice_members=1, choice_steps=2, scales=(1.0,), rates=(0.5,))
+SIZE = study.Size(
+    num_members=2,
+    steps=6,
+    batch=16,
+    choice_members=1,
+    choice_steps=2,
+    scales=(0.5, 1.0),
+    rates=(0.5, 0.8),
+    num_networks=2,
+    dropout_rates=(0.1, 0.2),
+    epinet_draws=4,
+    dropout_draws=3,
+)
 
 
 def images(count):
     return data.Images(RANDOM.random((count, 28, 28, 1), np.float32), RANDOM.integers(0, 10, count))
 
 
-@pytest.fixture(scope="module")
-def sets():
-    return {"train": images(64), "heldout": images(20), "test": images(20), "mnist": images(20)}
+@pytest.fixture
+def sets(monkeypatch):
+    made = {"train": images(64), "heldout": images(20), "test": images(20), "mnist": images(20)}
+    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
+    monkeypatch.setattr(data, "load", lambda: made)
+    return made
 
 
 @pytest.mark.slow
-def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monkeypatch):
-    member = preset.Member("ensemble-bp", 3, 1, steps=6, batch=16, learning_rate=1e-3, prior_scale=2.0, rate=0.5)
-    whole = training._train(member, sets, ["heldout"], tmp_path / "none")
-    monkeypatch.setattr(training, "_CHECKPOINT_STEPS", 4)
-    graph = training._graph(16)
-    kept = []
-    monkeypatch.setattr(training, "_keep", lambda path, step, own: (keep(path, step, own), kept.append(step)))
-    training._train(member, sets, ["heldout"], tmp_path / "checkpoint")
-    assert kept == [4]
-    graph.weights[0].assign(0.0 * graph.weights[0])  # What it left is not what it goes on from.
-    again = training._train(member, sets, ["heldout"], tmp_path / "checkpoint")
-    np.testing.assert_array_equal(again["heldout"], whole["heldout"])
-
+def test_a_member_is_trained_as_by_a_loop(sets):
+    member = study.Member("ensemble-bp", 3, 1, steps=6, batch=16, learning_rate=1e-3, prior_scale=2.0, rate=0.5)
+    trained = training.fit_member(member, sets, ["heldout"])["heldout"]
     with building.seeded(3, 1):
         network = training.build_lenet()
     with building.seeded(building.prior_seed(3), 1):
@@ -49,7 +53,8 @@ def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monk
     weights = np.asarray(tfe.Bernoulli(0.5).weights(3, np.arange(64), np.array([1])))[:, 0]
     assert set(weights) == {0.0, 2.0}
     optimizer = keras.optimizers.Adam(1e-3)
-    rows = training._rows(member, 64, 0, 6)
+    rows = training.batches(member, 64)
+    assert rows.shape == (6, 16)
     assert sorted(rows[:4].ravel()) == list(range(64))  # an epoch reads every image once
     import tensorflow as tf
 
@@ -61,55 +66,83 @@ def test_a_member_is_trained_as_keras_trains_it_and_resumes(sets, tmp_path, monk
             loss = tf.reduce_mean(entropies * weights[batch])
         optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
     # Six steps of Adam in float32: each moves a weight by 1e-3 at most, and rounding turns a few of them.
-    np.testing.assert_allclose(whole["heldout"], np.asarray(network(sets["heldout"].x)) + added[1], atol=2e-3)
-
-
-keep = training._keep
+    np.testing.assert_allclose(trained, np.asarray(network(sets["heldout"].x)) + added[1], atol=2e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [preset.EPINET, preset.DROPOUT])
-def test_a_method_of_one_network_is_trained_chosen_and_averaged(method, sets, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
-    monkeypatch.setattr(runs, "SETS", ("test", "mnist", "blur-1"))
-    monkeypatch.setattr(data, "load", lambda folder: sets)
-    size = dataclasses.replace(
-        SIZE, steps=5, scales=(0.5, 1.0), num_networks=2, dropout_rates=(0.1, 0.2), epinet_draws=4, dropout_draws=3
-    )
-    stored, trained = [], []
-    monkeypatch.setattr(runs.store, "read_results", lambda folder: stored)
-    fit = networks._fit
-    monkeypatch.setattr(networks, "_fit", lambda model, *rest: (fit(model, *rest), trained.append(model)))
-    assert runs.choose_value(size, tmp_path, method) is None
-
-    def run(those, names):
-        for one in those:
-            made = runs._network_run(one, names, tmp_path)
-            stored.append({**made.config, "hash": made.hash, **networks.train_network(made.config, folder="")})
-            yield stored[-1]
-
-    choices = [one for v in preset.values(size, method) for one in preset.networks(size, method, v, choice=True)]
-    scores = [row["heldout_dyadic_nll"] for row in run(choices, ["heldout"])]
-    best = preset.values(size, method)[int(np.argmin(scores))]
-    assert runs.choose_value(size, tmp_path, method) == best
-    assert table.complete_networks(size, tmp_path, method) == []
-    rows = list(run(preset.networks(size, method, best), runs.SETS))
-    assert [int(model.optimizer.iterations) for model in trained] == [2, 2, 5, 5]
-    assert table.complete_networks(size, tmp_path, method)[1] == rows[1]
-    found = {(row.images, row.score): row for row in table.score_all(size, tmp_path, tmp_path) if row.agent == method}
-    both = [row["blur-1|nll"] for row in rows]
-    assert both[0] != both[1]
-    assert found["blur-1", "nll"].value == pytest.approx(np.mean(both))
-    assert found["blur-1", "nll"].error == pytest.approx(abs(both[0] - both[1]) / 2)
-    if method == preset.EPINET:  # The score is that of the trained model.
-        logits = trained[-1].predict(sets["test"].x, verbose=0)
+@pytest.mark.parametrize("method", [study.EPINET, study.DROPOUT])
+def test_a_method_of_one_network_is_trained_and_scored(method, sets, monkeypatch):
+    (choice,) = study.make_networks(SIZE, method, 0.5, choice=True)
+    network = study.make_networks(SIZE, method, 0.5)[1]
+    models = []
+    fit = training._fit
+    monkeypatch.setattr(training, "_fit", lambda model, *rest: (fit(model, *rest), models.append(model)))
+    row = training.train_network({**dataclasses.asdict(choice), "sets": ["heldout"]})
+    assert row["heldout_dyadic_nll"] > 0.0
+    row = training.train_network({**dataclasses.asdict(network), "sets": study.sets()})
+    assert [int(model.optimizer.iterations) for model in models] == [2, 6]
+    if method == study.EPINET:  # The score is that of the trained model.
+        logits = models[-1].predict(sets["test"].x, verbose=0)
         assert logits.shape == (20, 4, 10)
-        assert rows[1]["test|nll"] == pytest.approx(tfe.metrics.marginal_nll(logits, sets["test"].y), rel=1e-5)
+        assert row["test|nll"] == pytest.approx(tfe.metrics.marginal_nll(logits, sets["test"].y), rel=1e-5)
+
+
+def test_all_stages_choose_score_and_keep(sets, tmp_path):
+    """Members are made up; scale 1 and rate 0.8 are best on held-out images."""
+    rows, trained = [], []
+    for stage in study.FIGURE.stages(SIZE, {"store": str(tmp_path)}):
+        for run in stage(rows):
+            config, row = run.config, {}
+            if run.kind == study.MEMBER:
+                fields = {name: value for name, value in config.items() if name != "sets"}
+                member = study.Member(**fields)
+                skill = {0.5: 0.0, 1.0: 3.0}.get(member.prior_scale, 1.0) * member.rate
+                logits = {
+                    name: (skill * np.eye(10)[sets[name if name in sets else "test"].y]).astype(np.float32)
+                    + RANDOM.normal(size=(20, 10)).astype(np.float32)
+                    for name in config["sets"]
+                }
+                path = training._file_of(str(tmp_path), member.name)
+                path.parent.mkdir(exist_ok=True)
+                training.files.write_arrays(path, logits)
+                trained.append(member)
+            elif run.kind == study.NETWORK and config["sets"] == ["heldout"]:
+                row = {"heldout_dyadic_nll": config["value"]}
+            elif run.kind == study.NETWORK:
+                row = {"test|nll": 1.0 + config["number"]}
+            else:
+                function = study.score_ensemble if run.kind == study.ENSEMBLE else study.compare_ensembles
+                row = function(config, store=str(tmp_path))
+            rows.append({"hash": run.hash, **config, **row})
+    reported = [member for member in trained if member.whole]
+    assert {(member.agent, member.prior_scale, member.rate) for member in reported} == {
+        (study.N, 0.0, 1.0),
+        (study.P, 1.0, 1.0),
+        (study.BP, 1.0, 0.8),
+    }
+    assert {member.seed for member in trained if not member.whole} == {SIZE.choice_seed}
+    tables = study.FIGURE.collect(SIZE, rows)
+    table = tables["scores"].set_index(["agent", "images", "score"])
+    names = [member.name for member in reported if member.agent == study.N]
+    logits = training.read_logits(str(tmp_path), names, study.sets())
+    labels = sets["test"].y
+    blurred, test = (logits[name] for name in ("blur-1", "test"))
+    assert table.value[study.N, "blur-1", "nll"] == pytest.approx(tfe.metrics.marginal_nll(blurred, labels))
+    alone = [tfe.metrics.marginal_nll(test[:, [m]], labels) for m in range(2)]
+    assert table.value[study.ONE, "test", "nll"] == pytest.approx(np.mean(alone))
+    for row in ((study.ONE, "test", "nll"), (study.N, "test", scores.OVER_MEMBERS)):  # the jackknife of two
+        assert table.error[row] == pytest.approx(abs(alone[0] - alone[1]) / 2)
+    assert table.value[study.EPINET, "test", "nll"] == 1.5
+    assert table.error[study.EPINET, "test", "nll"] == pytest.approx(0.5)
+    difference = tables["differences"].set_index(["agent", "other", "images", "score"]).difference
+    gap = table.value[study.P, "test", "nll"] - table.value[study.N, "test", "nll"]
+    assert difference[study.P, study.N, "test", "nll"] == pytest.approx(gap)
+    assert tables["chosen"].set_index("agent").value[study.DROPOUT] == 0.1
 
 
 def test_choices_leave_out_what_reported_members_train_on(sets):
     """Choices are judged on images that their members have not seen; what is published was trained on all."""
-    reported, tried = preset.members(SIZE, preset.P, 1.0)[0], preset.members(SIZE, preset.P, 1.0, choice=True)[0]
+    reported, tried = study.make_members(SIZE, study.P, 1.0)[0], study.make_members(SIZE, study.P, 1.0, choice=True)[0]
     assert len(data.train_on(sets, reported.whole).y) == len(sets["train"].y) + len(sets["heldout"].y)
     np.testing.assert_array_equal(data.train_on(sets, reported.whole).x[-20:], sets["heldout"].x)
     np.testing.assert_array_equal(data.train_on(sets, tried.whole).x, sets["train"].x)
@@ -130,67 +163,6 @@ def test_shifts_are_what_they_are_called():
     assert len(data.shift_names()) == 9
 
 
-def test_files_of_the_data_set_are_read_and_others_refused(tmp_path):
-    folder = tmp_path / "fashion-mnist"
-    folder.mkdir()
-    pixels = RANDOM.integers(0, 256, (5, 28, 28), np.uint8)
-    header = bytes([0, 0, 8, 3]) + np.array([5, 28, 28], ">u4").tobytes()
-    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + pixels.tobytes()))
-    np.testing.assert_array_equal(data._idx(folder / "train-images-idx3-ubyte.gz"), pixels)
-    with pytest.raises(ValueError, match=r"Expected train-labels-idx1-ubyte or .* fetches the data"):
-        data.load(str(tmp_path))
-    for name in data._FILES[1:]:
-        (folder / f"{name}.gz").write_bytes((folder / "train-images-idx3-ubyte.gz").read_bytes())
-    with pytest.raises(ValueError, match="Expected the images and labels of fashion-mnist"):
-        data.load(str(tmp_path))
-
-
-def test_what_is_complete_is_scored_stored_and_drawn(sets, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
-    monkeypatch.setattr(runs, "SETS", ("test", "mnist", "blur-1"))
-    monkeypatch.setattr(data, "load", lambda folder: sets)
-    store = tmp_path / "members"
-    store.mkdir()
-
-    def train(members, names):
-        for member in members:
-            logits = {name: RANDOM.normal(size=(20, 10)).astype(np.float32) for name in names}
-            training.files.write_arrays(training.file_of(store, member), logits)
-
-    assert table.complete(SIZE, tmp_path, tmp_path) == {}
-    train(preset.members(SIZE, preset.N), runs.SETS)
-    train(preset.members(SIZE, preset.P, 1.0)[:1], runs.SETS)  # not the whole ensemble, and no choice yet
-    assert list(table.complete(SIZE, tmp_path, tmp_path)) == [preset.N]
-    train(preset.members(SIZE, preset.P, 1.0, choice=True), ["heldout"])
-    train(preset.members(SIZE, preset.P, 1.0), runs.SETS)
-    assert list(table.complete(SIZE, tmp_path, tmp_path)) == [preset.N, preset.P]
-
-    rows = table.score_all(SIZE, tmp_path, tmp_path)
-    found = {(row.agent, row.images, row.score): row for row in rows}
-    logits = training.read_logits(store, preset.members(SIZE, preset.N), "blur-1")
-    assert found[preset.N, "blur-1", "nll"].value == tfe.metrics.marginal_nll(logits, sets["test"].y)
-    alone = [tfe.metrics.marginal_nll(logits[:, [m]], sets["test"].y) for m in range(2)]
-    assert found[preset.ONE, "blur-1", "nll"].value == pytest.approx(np.mean(alone))
-    assert found[preset.ONE, "blur-1", "nll"].error == pytest.approx(abs(alone[0] - alone[1]) / 2)
-    table.write(tmp_path / "scores.csv", {"chosen": 1}, rows)
-    settings, stored = table.read(tmp_path / "scores.csv")
-    assert settings == {"chosen": 1}
-    for row, again in zip(rows, stored, strict=True):
-        expected = dataclasses.astuple(row)[3:]
-        assert dataclasses.astuple(again)[3:] == pytest.approx(expected, rel=6e-3, nan_ok=True)
-    both = training.read_logits(store, preset.members(SIZE, preset.N), "test")
-    one = [tfe.metrics.marginal_nll(both[:, [m]], sets["test"].y) for m in range(2)]
-    over = found[preset.N, "test", table.OVER_MEMBERS]
-    assert over.value == found[preset.N, "test", "nll"].value
-    assert over.error == pytest.approx(abs(one[0] - one[1]) / 2)  # the jackknife of two
-    text = table.markdown(stored)
-    assert f"error over members: ensemble-n {over.value:.4f} ± " in text
-    assert "| published, ensemble-n | 93.2% | 0.200 | 0.010 |" in text
-    assert "| ensemble-p | " in text
-    assert "ensemble-bp" not in text
-    assert [path.suffix for path in table.draw(stored, tmp_path / "shift")] == [".png", ".svg"]
-
-
 def ensemble(random, labels, skill, spread, members=6):
     """Logits `[images, members, classes]` that know the label by `skill`; images and members differ by chance."""
     known = skill * np.eye(10)[labels] + random.normal(size=(len(labels), 10))
@@ -207,28 +179,25 @@ def test_differences_are_those_of_the_scores_and_as_wide_as_chance_makes_them(so
         labels = random.integers(0, 10, images)
         common = 2.0 * np.eye(10)[labels][:, None] + random.normal(size=(images, 1, 10))
         own = [random.normal(size=shape) + 0.1 * random.normal(size=(images, 6, 10)) for _ in range(2)]
-        pair = [[(common + part).astype(np.float32)] for part in own]
-        interval = compare._difference(compare._of_labels("nll", labels), pair)
-        scores = [tfe.metrics.marginal_nll(part[0], labels) for part in pair]
-        assert interval.estimate == pytest.approx(scores[0] - scores[1], abs=1e-12)
+        pair = [{"test": (common + part).astype(np.float32)} for part in own]
+        interval = scores.difference(scores.nll(labels), *pair)
+        values = [tfe.metrics.marginal_nll(part["test"], labels) for part in pair]
+        assert interval.estimate == pytest.approx(values[0] - values[1], abs=1e-12)
         held.append(not interval.excludes(0.0))
     # Four standard deviations. Five degrees of freedom are too few for images, which have more: it errs to that side.
     assert np.mean(held) > 0.95 - 4 * math.sqrt(0.95 * 0.05 / count)
 
 
-def test_pairs_that_are_there_are_compared_on_every_set(sets, monkeypatch):
-    monkeypatch.setattr(data, "SHIFTS", {"blur": (1.0,)})
+def test_two_ensembles_are_compared_on_every_set(sets):
     random, labels = np.random.default_rng(4), RANDOM.integers(0, 10, 200)
-    agents = {name: {} for name in (preset.N, preset.P)}
-    for name, skill in ((preset.N, 1.0), (preset.P, 4.0)):
-        for images_of in ("test", "blur-1"):
-            agents[name][images_of] = ensemble(random, labels, skill, 0.5)
-        agents[name]["mnist"] = ensemble(random, labels, 0.0, 0.5 * skill)
-    found = compare.differences(agents, labels)
-    assert {key[:2] for key in found} == {(preset.P, preset.N)}
-    assert found[preset.P, preset.N, "blur-1", "dyadic_nll"].high < 0.0
-    assert found[preset.P, preset.N, "mnist", "auroc, mutual_information"].low > 0.0
-    text = compare.markdown(found)
-    assert "| images | ensemble-p less ensemble-n, NLL | ensemble-p less ensemble-n, dyadic NLL |" in text
-    assert text.count("\n| ") == 2
-    assert "AUROC, mutual information: ensemble-p less ensemble-n: **+" in text
+    plain, skilled = (
+        {
+            name: ensemble(random, labels, 0.0 if name == "mnist" else skill, 0.5 * (skill if name == "mnist" else 1.0))
+            for name in study.sets()
+        }
+        for skill in (1.0, 4.0)
+    )
+    found = scores.differences(skilled, plain, labels)
+    assert found["blur-1", "dyadic_nll"].high < 0.0
+    assert found["mnist", "auroc, mutual_information"].low > 0.0
+    assert len(found) == 2 * 2 + 2

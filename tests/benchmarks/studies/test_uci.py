@@ -1,16 +1,18 @@
-"""The UCI study at a tiny size: splits as published, networks as Keras trains them, files that are used again."""
+"""The UCI study at a tiny size: splits as published, networks as Keras trains them, claims that hold and fail."""
 
 import math
 import pathlib
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 
 import tf_ensembles as tfe
 from benchmarks import stats
-from benchmarks.studies.uci import __main__ as study
-from benchmarks.studies.uci import claims, protocol, table, training
+from benchmarks.claims import judge
+from benchmarks.figures.tables import Tables
+from benchmarks.studies.uci import protocol, study, training
 
 SETTINGS = training.Settings(hidden=6, num_members=2, epochs=2, batch_size=8)
 
@@ -67,71 +69,70 @@ def test_a_network_is_trained_as_keras_trains_it_alone(tmp_path):
         np.testing.assert_allclose(std[s, :, 0, m], expected, rtol=1e-3)
 
 
-def test_results_are_stored_and_used_again(tmp_path, monkeypatch):
-    path, out = str(archive(tmp_path)), tmp_path / "out"
-    monkeypatch.setattr(protocol, "NUM_SPLITS", 2)
+def test_a_data_set_is_trained_scored_and_kept(tmp_path, monkeypatch):
+    archive(tmp_path)
     monkeypatch.setattr(study, "GRID", ((0.01, 0.0),))
     monkeypatch.setattr(study, "SCALES", (0.3,))
-    monkeypatch.setattr(protocol.split, "__defaults__", (2,))
-    rows = study.run(path, "yacht", out, SETTINGS, seed=0)
-    assert {(row.agent, row.split) for row in rows} == {
-        (agent, s) for agent in (table.ONE_MODEL, "ensemble-n", "ensemble-p", "ensemble-bp") for s in range(2)
+    monkeypatch.setattr(protocol, "NAMES", ("yacht",))
+    size = study.Size(epochs=1, splits=2)
+    (run,) = study.FIGURE.stages(size, {"data": str(tmp_path)})[0]([])
+    row = study.compute(run.config, data=str(tmp_path)) | run.config | {"hash": run.hash}
+    assert {name: row[f"chosen_{name}"] for name in ("learning_rate", "l2", "prior_scale")} == {
+        "learning_rate": 0.01,
+        "l2": 0.0,
+        "prior_scale": 0.3,
     }
-    settings, stored = table.read(out / "yacht.csv")
-    assert settings["chosen"] == {"learning_rate": 0.01, "l2": 0.0, "prior_scale": 0.3}
-    assert [row.rmse for row in stored] == pytest.approx([row.rmse for row in rows], rel=1e-5)
-    monkeypatch.setattr(training, "train", None)  # Nothing is trained again.
-    assert study.run(path, "yacht", out, SETTINGS, seed=0) == stored
-    with pytest.raises(TypeError):
-        study.run(path, "yacht", out, SETTINGS, seed=1)
-    assert "| yacht | published, M = 5 | 1.58 ± 0.48 |" in table.markdown({"yacht": stored})
+    table = study.FIGURE.collect(size, [row])["yacht"]
+    assert list(table.columns) == ["agent", "split", *study.SCORES]
+    assert table.agent.tolist() == [study.ONE_MODEL, "ensemble-n", "ensemble-p", "ensemble-bp"] * 2
+    # An ensemble's mixture is never worse than the mean of its members' NLLs.
+    nll = table.pivot(index="split", columns="agent", values="nll")
+    assert (nll["ensemble-n"] <= nll[study.ONE_MODEL]).all()
 
 
-def test_kept_results_say_what_the_documents_say():
+def test_committed_results_are_those_of_the_documents():
     root = pathlib.Path(study.__file__).parents[3]
-    folder, document = root / "benchmarks" / "results" / "uci", (root / "docs" / "results.md").read_text()
-    kept = {name: table.read(folder / f"{name}.csv")[1] for name in protocol.NAMES}
-    assert table.markdown(kept) in document
-    assert claims.markdown(claims.evaluate(kept)) in document
-    for name, rows in kept.items():
-        known = protocol.PUBLISHED[name]
-        for score, value, published_error in (
-            ("rmse", known.rmse, known.rmse_error),
-            ("nll", known.nll, known.nll_error),
-        ):
-            mean, error = table.interval(rows, "ensemble-n", score)
-            assert mean <= value + 2.0 * math.hypot(error, published_error)
-
-
-def made_up(shift=0.0, gain=0.0, splits=protocol.NUM_SPLITS):
-    """Rows in which ensemble-n is `shift` published errors above what was published, and ensemble-p `gain` below it."""
-    rows = {}
+    tables, document = Tables(root / "benchmarks" / "results"), (root / "docs" / "results.md").read_text()
+    table = tables.of(study.FIGURE)
+    for (name, agent), rows in table.groupby(["data", "agent"]):
+        cells = [f"{rows[column].mean():.2f} ± {rows[column].sem():.2f}" for column in study.SCORES]
+        assert f"| | {agent} | {' | '.join(cells)} |" in document, name
+    for result in judge.evaluate_family(study.CLAIMS, tables):
+        effects = "; ".join(f"{effect.label}: {judge.format_effect(effect)}" for effect in result.effects)
+        assert f"| {result.claim.id} | {effects} | {result.verdict} | {result.adjusted} |" in document
     for name, known in protocol.PUBLISHED.items():
-        rows[name] = []
+        for column in ("rmse", "nll"):
+            mean, error = study.standard_error(table, name, "ensemble-n", column)
+            published_error = getattr(known, f"{column}_error")
+            assert mean <= getattr(known, column) + 2.0 * math.hypot(error, published_error)
+
+
+def verdict(claim, folder, shift=0.0, gain=0.0, splits=protocol.NUM_SPLITS):
+    """The verdict where ensemble-n is `shift` published errors above what was published, ensemble-p `gain` below it."""
+    for name, known in protocol.PUBLISHED.items():
+        rows = []
         for s in range(splits):
             wave = 0.1 * np.cos(math.pi * s)  # 0 on average, as often above as below
-            rmse, nll = (
-                value + (shift + wave) * error
-                for value, error in ((known.rmse, known.rmse_error), (known.nll, known.nll_error))
-            )
-            rows[name].append(table.Row("ensemble-n", s, rmse, nll, 10.0, 1.0, 0.9))
-            rows[name].append(table.Row("ensemble-p", s, rmse, nll, 10.0 - gain + 0.1 * wave, 1.0, 0.9))
-    return rows
+            scores = {"rmse": known.rmse + (shift + wave) * known.rmse_error}
+            scores["nll"] = known.nll + (shift + wave) * known.nll_error
+            rows.append({"agent": "ensemble-n", "split": s, **scores, "joint_nll": 10.0})
+            rows.append({"agent": "ensemble-p", "split": s, **scores, "joint_nll": 10.0 - gain + 0.1 * wave})
+        (folder / "uci").mkdir(exist_ok=True)
+        pd.DataFrame(rows).to_csv(folder / "uci" / f"{name}.csv", index=False)
+    return judge.judge(claim, Tables(folder / "uci", "uci")).verdict
 
 
-@pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.id)
-def test_every_claim_holds_and_fails_where_it_should(claim):
-    def verdict(rows):
-        return next(one.verdict for one in claims.evaluate(rows) if one.claim is claim)
-
+@pytest.mark.parametrize("claim", study.CLAIMS, ids=lambda claim: claim.id)
+def test_every_claim_holds_and_fails_where_it_should(claim, tmp_path):
     published = claim.id.endswith("published")
-    assert verdict(made_up(shift=0.0, gain=0.5)) == stats.SUPPORTED
-    assert verdict(made_up(shift=3.0, gain=-0.5)) == stats.NOT_SUPPORTED
-    assert verdict(made_up(shift=2.0, gain=0.0)) == stats.INCONCLUSIVE
-    assert verdict(made_up(shift=0.0, gain=0.5, splits=19)) == stats.INCONCLUSIVE
-    assert verdict({}) == stats.NOT_MEASURED
+    assert judge.judge(claim, Tables(tmp_path, "uci")).verdict == stats.NOT_MEASURED
+    assert verdict(claim, tmp_path, shift=0.0, gain=0.5) == stats.SUPPORTED
+    assert verdict(claim, tmp_path, shift=3.0, gain=-0.5) == stats.NOT_SUPPORTED
+    assert verdict(claim, tmp_path, shift=2.0, gain=0.0) == stats.INCONCLUSIVE
+    assert verdict(claim, tmp_path, shift=0.0, gain=0.5, splits=19) == stats.INCONCLUSIVE
     # Each is about its own scores only.
-    assert verdict(made_up(shift=0.0, gain=-0.5)) == (stats.SUPPORTED if published else stats.NOT_SUPPORTED)
+    expected = stats.SUPPORTED if published else stats.NOT_SUPPORTED
+    assert verdict(claim, tmp_path, shift=0.0, gain=-0.5) == expected
 
 
 def test_splits_that_share_data_widen_the_interval():
