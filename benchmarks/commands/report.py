@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         found, text = {"claims": options.verdicts(report.results)}, format_text(report)
         found["sentences"] = [
             {"text": one.statement.text, "where": one.statement.where, "verdict": one.verdict}
-            | {"as_one_family": one.adjusted, "reduced": one.reduced, "claims": list(one.statement.claims)}
+            | {"as_one_family": one.adjusted, "reduced": one.reduced, "claims": [part.claim.id for part in one.parts]}
             for one in report.sentences
         ]
     wrote = "\n".join(f"  {path}" for path in written)

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.claims import judge
-from benchmarks.claims.base import LOWER, Claim, Effect, Region, Unit
+from benchmarks.claims.base import LOWER, Claim, Effect, Estimator, Region, Unit
 from benchmarks.studies.uci import protocol, table
 
 N, P = "ensemble-n", "ensemble-p"
@@ -25,8 +25,10 @@ Stored = Mapping[str, Sequence[table.Row]]
 
 
 @dataclasses.dataclass(frozen=True)
-class AsPublished:
+class AsPublished(Estimator):
     """Ensemble-n, the published method, less what was published, in RMSE and NLL."""
+
+    figure = "UCI"
 
     name: str
 
@@ -44,8 +46,10 @@ class AsPublished:
 
 
 @dataclasses.dataclass(frozen=True)
-class PriorHelps:
+class PriorHelps(Estimator):
     """The joint NLL of ensemble-p less that of ensemble-n, paired by split."""
+
+    figure = "UCI"
 
     name: str
 
@@ -68,7 +72,6 @@ def _claims(name: str) -> tuple[Claim, Claim]:
     return (
         Claim(
             f"UCI-{name}-published",
-            "UCI",
             where,
             f"On {name}, an ensemble of 5 has the published RMSE and NLL, or less.",
             AsPublished(name),
@@ -78,7 +81,6 @@ def _claims(name: str) -> tuple[Claim, Claim]:
         ),
         Claim(
             f"UCI-{name}-prior",
-            "UCI",
             "not in a paper: added",
             f"On {name}, a prior improves the joint NLL of 10 examples.",
             PriorHelps(name),
