@@ -1,4 +1,4 @@
-"""What a claim is: its text in our words, the figure whose table it reads, its test, and when it counts as supported.
+"""What a claim is: its text in our words, the estimator of its effects, and when it counts as supported.
 
 An effect is compared with a *region*: where the claim says it lies. The claim is supported when the interval lies
 inside the region, not supported when it lies outside, and undecided when it touches both. "Better" is a region that
@@ -16,10 +16,11 @@ difference counts as better or worse, it is told whether it is larger than the m
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_SUPPORTED, SUPPORTED, Interval
@@ -85,14 +86,14 @@ class Region:
         """Returns the smallest level of a test at which the effect would still be found inside."""
         if not self.low < interval.estimate < self.high:
             return 1.0
-        found = [interval.level(end) for end in (self.low, self.high) if math.isfinite(end)]
+        found = [interval.p_value(end) for end in (self.low, self.high) if math.isfinite(end)]
         return max(found, default=0.0) * LEVEL / self.level
 
     def p_outside(self, interval: Interval) -> float:
         """Returns the smallest level at which the effect would still be found outside."""
         if self.low < interval.estimate < self.high:
             return 1.0
-        return interval.level(self.low if interval.estimate <= self.low else self.high)
+        return interval.p_value(self.low if interval.estimate <= self.low else self.high)
 
 
 ALIKE = Region(-SCORE.value, SCORE.value)
@@ -150,11 +151,46 @@ class Effect:
         return LOWER if self.wording == "no improvement" or self.interval.estimate < 0.0 else HIGHER
 
 
-class Test(Protocol):
-    """Measures the effects of a claim."""
+Row = Mapping[str, Any]
+NOT_RUN = "the settings or agents that it asks for are not run"
 
+
+class Estimator(abc.ABC):
+    """Measures the effects of a claim from tables, and says before anything has run which rows it needs of them."""
+
+    figure: str  # the id of the figure whose table it reads, or the name of a study
+
+    @abc.abstractmethod
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects, or raises ValueError where the tables do not allow it."""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The ids of all figures whose tables it reads, `figure` first."""
+        return (self.figure,)
+
+    def note(self, tables: Tables) -> str:
+        """Returns what is to be told beside the effects."""
+        return ""
+
+    def needs(self) -> Iterable[Row]:
+        """Returns values of columns that some row of the table must have, together."""
+        return ()
+
+    def lacks(self, planned: Mapping[str, Sequence[Row]]) -> str:
+        """Returns what is missing in the rows that figures plan, by their ids; "" where nothing is."""
+        rows = planned[self.figure]
+        return "" if all(any(need.items() <= row.items() for row in rows) for need in self.needs()) else NOT_RUN
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence of the paper."""
+
+    where: str
+    text: str  # in our words
+    some: bool = False  # whether the paper says that it can be so, or may: then one of the claims is enough
+    untested: str = ""  # why no claim tests it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,16 +198,27 @@ class Claim:
     """One claim of the paper."""
 
     id: str
-    figure: str  # the id of the figure whose table it reads, and with which it is shown
     where: str  # in the paper
     text: str  # in our words
-    test: Test
+    estimator: Estimator
     rule: str  # when it counts as supported
     sample: Literal["seeds", "problems", "settings", "splits", "parts of the problems"] = "seeds"
     min_count: int = 5  # fewer give no verdict
-    directional: bool = True  # whether it tells agents apart, so that exchanging them must overturn it
     identity: bool = False  # whether it is algebra, checked up to rounding: no test of a family
     margin: Margin = SCORE  # by which its differences are told to be large or small
+    sentence: Sentence | None = None  # of the paper
+    also: Sentence | None = None  # another one
+    added: str = ""  # why there is a claim that is no sentence of the paper
+
+    @property
+    def figure(self) -> str:
+        """The id of the figure whose table it reads, and with which it is shown."""
+        return self.estimator.figure
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """The sentences of the paper that it tests, or tests a part of."""
+        return tuple(one for one in (self.sentence, self.also) if one is not None)
 
 
 def combine(verdicts: Sequence[str]) -> str:
@@ -179,3 +226,10 @@ def combine(verdicts: Sequence[str]) -> str:
     if NOT_SUPPORTED in verdicts:
         return NOT_SUPPORTED
     return INCONCLUSIVE if INCONCLUSIVE in verdicts or not verdicts else SUPPORTED
+
+
+# Sentences that claims of several parts test.
+PRIORS_IMPROVE = Sentence("1, 7", "Prior functions can significantly improve joint predictions.")
+BOOTSTRAP_IMPROVES = Sentence(
+    "1, 7", "Where the ratio varies substantially, bootstrapping can improve further.", some=True
+)

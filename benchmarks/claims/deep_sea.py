@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims import judge
-from benchmarks.claims.base import HIGHER, Claim, Effect, Region
+from benchmarks.claims.base import HIGHER, Claim, Effect, Estimator, Region
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Floats, NoDataError
 
@@ -69,8 +69,10 @@ def slopes(table: pd.DataFrame, agent: str, of_logs: bool) -> Floats:
 
 
 @dataclasses.dataclass(frozen=True)
-class Growth:
+class Growth(Estimator):
     """How learning time grows with size: doublings per row of cells, or a power of the size."""
+
+    figure = "DS"
 
     agent: str
     region: Region
@@ -84,8 +86,10 @@ class Growth:
 
 
 @dataclasses.dataclass(frozen=True)
-class AtLeast:
+class AtLeast(Estimator):
     """How many doublings an agent's learning time is above 2^N, at some sizes."""
+
+    figure = "DS"
 
     agent: str
     sizes: tuple[int, ...]
@@ -105,8 +109,10 @@ class AtLeast:
 
 
 @dataclasses.dataclass(frozen=True)
-class Slower:
+class Slower(Estimator):
     """How many doublings one agent's learning time is above another's, at some sizes, paired by seed."""
+
+    figure = "DS"
 
     agent: str
     other: str
@@ -126,8 +132,10 @@ class Slower:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sensitive:
+class Sensitive(Estimator):
     """How many doublings the learning time of ensemble-p is above that of a reference, at other values of one thing."""
+
+    figure = "DS"
 
     stage: str
     column: str
@@ -149,37 +157,30 @@ class Sensitive:
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "DS-exponential",
-        "DS",
         OSBAND_2019,
         "Epsilon-greedy's learning time grows like 2^N.",
         Growth(EPSILON, Region(0.75, 1.5)),
         "the 90% interval of the doublings per unit of size lies within 0.75 and 1.5",
-        directional=False,
     ),
     Claim(
         "DS-dithering",
-        "DS",
         OSBAND_2019,
         "Epsilon-greedy needs at least 2^N episodes (worded after sizes up to 7 were seen, before larger ones).",
         AtLeast(EPSILON, (8, 10)),
         "the 95% intervals of the doublings over 2^N at sizes 8 and 10 lie above 0",
-        directional=False,
     ),
     *(
         Claim(
             f"DS-polynomial-{agent.removeprefix('ensemble-')}",
-            "DS",
             OSBAND_2018,
             f"With priors ({agent}), it grows as a polynomial of N.",
             Growth(agent, Region(high=3.0), power=True),
             "the 95% interval of the power lies below 3",
-            directional=False,
         )
         for agent in (P, BP)
     ),
     Claim(
         "DS-20",
-        "DS",
         OSBAND_2018,
         "At N = 20, epsilon-greedy needs more than 20 times the episodes of an ensemble with priors.",
         Slower(EPSILON, P, (20,), Region(low=math.log2(TIMES_AS_MANY))),
@@ -187,7 +188,6 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "DS-stall",
-        "DS",
         OSBAND_2018,
         "Without priors, the ensemble stalls at moderate N: at 15 and 20 it needs more than twice the episodes.",
         Slower(N, P, (15, 20), Region(low=1.0)),
@@ -195,16 +195,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "DS-epinet",
-        "DS",
         OSBAND_2023,
         "An epinet matches an ensemble: less than twice its episodes at N = 10 and 20 (written before it ran).",
         Slower(EPINET, P, (10, 20), Region(high=1.0)),
         "both 95% intervals of the doublings lie below 1",
-        directional=False,
     ),
     Claim(
         "DS-scale-small",
-        "DS",
         OSBAND_2018,
         "Priors that are much smaller than values do not help: scale 0.01 is slower than 1.",
         Sensitive("scale", "value", (0.01,), 1.0),
@@ -212,7 +209,6 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "DS-scale-deep",
-        "DS",
         OSBAND_2018,
         "The same at N = 15, where an ensemble without priors stalls (added after N = 10 was seen).",
         Sensitive("deep-scale", "value", (0.01,), 1.0),
@@ -220,16 +216,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "DS-scale-range",
-        "DS",
         OSBAND_2018,
         "The scale need not be tuned within a factor of 3: 0.3 and 3 take less than twice the episodes of 1.",
         Sensitive("scale", "value", (0.3, 3.0), 1.0, Region(high=1.0)),
         "both 95% intervals of the doublings lie below 1",
-        directional=False,
     ),
     Claim(
         "DS-members",
-        "DS",
         OSBAND_2016,
         "One or two members explore less well than ten.",
         Sensitive("members", "members", (1, 2), 10),

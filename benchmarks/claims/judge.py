@@ -10,7 +10,7 @@ Each verdict is that of a test at 5% by itself, also of a claim that makes sever
 must hold, so that its p-value is the largest of theirs; to be contradicted, any would do, so that it is the smallest,
 times their number. `Result.adjusted` is the verdict when all claims that were tested count as one family, by Holm's
 method: what does not survive becomes inconclusive. Claims that are identities are not tested but checked, and are no
-part of the family. `by_sentence` puts the claims that test one sentence of the paper together.
+part of the family. `sentences` puts the claims that test one sentence of the paper together.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def adjust(results: Iterable[Result]) -> list[Result]:
 def judge(claim: Claim, tables: Tables) -> Result:
     """Returns what the tables say about one claim; its settings are left out."""
     try:
-        effects = tuple(claim.test(tables))
-        note = claim.test.note(tables) if hasattr(claim.test, "note") else ""
+        effects = tuple(claim.estimator(tables))
+        note = claim.estimator.note(tables)
     except NoDataError as error:
         return Result(claim, NOT_MEASURED, (), str(error), "", ())
     except (ValueError, KeyError, TypeError) as error:
@@ -179,7 +179,7 @@ def _with_tuning(result: Result, tables: Tables) -> Result:
     if not any(tables.has(f"testbed/{grid}.csv") for _, grid in kept):
         return result
     drawn = retuning.variants(tables, tuple(kept))
-    judged = {other: tuple(result.claim.test(other)) for other in dict.fromkeys(drawn)}
+    judged = {other: tuple(result.claim.estimator(other)) for other in dict.fromkeys(drawn)}
     same = sum(_decide(result.claim, judged[other])[0] == result.verdict for other in drawn)
     place = result.effects.index(result.deciding)
     estimates = [judged[other][place].interval.estimate for other in drawn]

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims import judge
-from benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Effect, Region
-from benchmarks.claims.tests.agents import Pair
+from benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Effect, Estimator, Region
+from benchmarks.claims.estimators.agents import Pair
 from benchmarks.figures.tables import Tables, finite
 from benchmarks.stats import Floats, Interval, NoDataError
 
@@ -28,8 +28,10 @@ _RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class FamilyRegret:
+class FamilyRegret(Estimator):
     """Compares agents' regret on a family, as a share of uniform play's, mean over settings, paired by seed."""
+
+    figure = "NB"
 
     family: str
     pairs: tuple[Pair, ...]
@@ -48,8 +50,10 @@ class FamilyRegret:
 
 
 @dataclasses.dataclass(frozen=True)
-class RankCorrelation:
+class RankCorrelation(Estimator):
     """Spearman's correlation over agents of regret with a score, or how much larger it is with one than another."""
+
+    figure = "NB"
 
     score: str
     minus: str = ""
@@ -115,7 +119,6 @@ def _family(name: str, family: str) -> list[Claim]:
     return [
         Claim(
             f"NB-{name}-{agent.removeprefix('ensemble-')}",
-            "NB",
             f"ours: {family}",
             f"{family}: Thompson sampling with {agent} has less regret than with ensemble-n, and than epsilon-greedy.",
             FamilyRegret(family, (Pair(agent, N, LOWER), Pair(agent, EPSILON, LOWER))),
@@ -132,7 +135,6 @@ CLAIMS: tuple[Claim, ...] = (
     *_family("data", DATA),
     Claim(
         "NB-joint",
-        "NB",
         "ours: random networks",
         "Over some twenty agents, those of lower joint KL have less regret.",
         RankCorrelation("kl_joint"),
@@ -140,7 +142,6 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "NB-joint-marginal",
-        "NB",
         "ours: random networks",
         "Joint KL predicts regret better than marginal KL does.",
         RankCorrelation("kl_joint", "kl_marginal"),

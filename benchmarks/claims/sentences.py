@@ -1,150 +1,122 @@
-"""The paper, statement by statement: what it says in our words, and the claims that test it, or why none does.
+"""Verdicts of the paper's sentences: the claims that test the parts of one sentence make one verdict.
 
-A statement that our measurements cannot reach says so in `untested`. Claims that are no statement of the paper, but
-were added to tell a property of a setting from an error, are in `ADDED`.
+A claim names its sentences (`Claim.sentence`). Those that our measurements cannot reach are in `UNTESTED`.
+
+Where a sentence has several parts, all must hold, and one that is contradicted decides. Where the paper says that
+something can be or may be so, one part that holds is enough (`Sentence.some`). Either way the error of the verdict is
+5%: where any of the parts would do, the smallest of their p-values counts, times their number.
+
+    for one in sentences.judge_all(judge.evaluate("benchmarks/results")):
+        print(one.statement.text, one.verdict, one.deciding)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterable
 
+from benchmarks.claims.base import Sentence, combine
+from benchmarks.claims.judge import Result
+from benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, holm
 
-@dataclasses.dataclass(frozen=True)
-class Statement:
-    """One statement of the paper."""
-
-    where: str
-    text: str  # in our words
-    claims: tuple[str, ...] = ()  # ids
-    untested: str = ""  # why no claim tests it
-    some: bool = False  # whether the paper says that it can be so, or may: then one of the claims is enough
-
-
-def _said(where: str, text: str, *claims: str) -> Statement:
-    return Statement(where, text, claims)
-
-
-def _can_be(where: str, text: str, *claims: str) -> Statement:
-    return Statement(where, text, claims, some=True)
-
-
-def _untested(where: str, text: str, why: str) -> Statement:
-    return Statement(where, text, untested=why)
-
-
-STATEMENTS: tuple[Statement, ...] = (
-    _said("1, 7", "Prior functions can significantly improve joint predictions.", "F1-p", "F8-p", "F3-p", "F4-p"),
-    _said(
-        "1, 7",
-        "What bootstrapping adds depends on how the signal-to-noise ratio varies across inputs.",
-        "E-interaction",
-        "E-interaction-tuned",
-        "E-uneven",
-        "E-uneven-tuned",
+UNTESTED = (
+    Sentence("4.1", "An isotropic prior is no loss of generality.", untested="a change of coordinates"),
+    Sentence(
+        "4.1", "A randomly perturbed regularizer is a prior function.", untested="a change of variables, θ = θ̃ + g"
     ),
-    _said(
-        "1, 7",
-        "Where the ratio is uniform and priors are tuned, bootstrapping adds no significant value.",
-        "E-even",
-        "E-symmetric",
+    Sentence(
+        "4.2", "An eigenvalue is the expected signal-to-noise ratio along its direction.", untested="a definition"
     ),
-    _can_be("1, 7", "Where the ratio varies substantially, bootstrapping can improve further.", "F2-bp", "F5-joint"),
-    _said("1, 7", "It does so regardless of how prior functions are tuned.", "F2-every-scale"),
-    _said("4.1", "A linear ensemble without prior and bootstrap cannot represent uncertainty.", "P2"),
-    _said("4.1", "With both, set to the problem's variances, it is the exact posterior.", "P1"),
-    _said("4.1", "As members are added, the ensemble converges to the distribution of a member.", "M-large"),
-    _untested("4.1", "An isotropic prior is no loss of generality.", "a change of coordinates"),
-    _untested("4.1", "A randomly perturbed regularizer is a prior function.", "a change of variables, θ = θ̃ + g"),
-    _said("4.2", "Theorem 1: a lower bound on the KL of unbiased ensembles with priors only.", "T1"),
-    _said("4.2", "The bound is never negative, and zero for equal eigenvalues.", "T1-sign"),
-    _said("4.2", "Ill-conditioned signal-to-noise makes that KL large.", "T1-conditioning"),
-    _said("4.2", "Heteroscedastic noise is a likely cause of ill-conditioning.", "T1-noise"),
-    _untested("4.2", "An eigenvalue is the expected signal-to-noise ratio along its direction.", "a definition"),
-    _said("5, B.3", "Unbiased needs weights c/σ² and regularizer c/σ₀².", "T1-unbiased"),
-    _said("5.1, F1", "Marginal predictions do not distinguish ensembles from one network.", "F1-marginal"),
-    _said("5.1, F1", "On joint predictions an ensemble offers some advantage over one network.", "F1-n"),
-    _said("5.1, F1", "Prior functions improve them significantly.", "F1-p"),
-    _said("5.1, F1", "Tuned per setting, bootstrapping performs very similarly to priors alone.", "F1-bp-tuned"),
-    _said("5.1, F1", "Tuned globally, bootstrapping with priors is best.", "F1-bp-global"),
-    _said("5.1, F1", "So bootstrapping makes agents robust to tuning.", "F1-robust"),
-    _untested(
-        "5.1, F2", "Flipping labels of one class makes two signal-to-noise ratios across inputs.", "how it is built"
+    Sentence(
+        "5.1, F2",
+        "Flipping labels of one class makes two signal-to-noise ratios across inputs.",
+        untested="how it is built",
     ),
-    _said("5.1, F2", "With flipped labels bp improves on p in joint predictions.", "F2-bp"),
-    _said("5.1, F2", "It does not significantly improve on p in marginal ones.", "F2-bp-marginal"),
-    _said("5.2, F3", "On CIFAR10 n and p are similar on marginal predictions.", "F3-marginal"),
-    _said("5.2, F3", "Both improve on a single VGG, on either kind of prediction.", "F3-vgg"),
-    _said("5.2, F3", "On joint predictions p is much better than n.", "F3-p"),
-    _said(
-        "5.2, F4",
-        "With 10 members all are similar on marginal predictions, except bp(0.5).",
-        "F4-marginal",
-        "F4-except",
-    ),
-    _said("5.2, F4", "Priors offer a clear advantage on joint predictions.", "F4-p"),
-    _said("5.2, F4", "Bootstrapping offers none over a tuned p.", "F4-bp"),
-    _said("5.2, F4", "bp(0.5) is poor on both.", "F4-bp50"),
-    _untested(
+    Sentence(
         "5.2, F4",
         "Perhaps because CIFAR10 has little noise and ensembles are small.",
-        "the authors suspect it; figure 11 has small ensembles with little noise",
+        untested="the authors suspect it; figure 11 has small ensembles with little noise",
     ),
-    _said("5.2, F4", "The advantage of priors grows with the number of members.", "F4-members"),
-    _said("5.2, F5", "With noisy labels of five classes p is very close to n.", "F5-p", "F5-p-marginal"),
-    _said("5.2, F5", "bp(0.9) and bp(0.75) offer a clear advantage on joint predictions.", "F5-joint"),
-    _said("5.2, F5", "bp(0.9) improves marginal ones, too.", "F5-marginal"),
-    _said("6, F6", "In the bandit n is far worse, p much better, bp best.", "F6-n", "F6-bp"),
-    _untested(
-        "6", "Better joint predictions make better decisions.", "a result of other papers; see figure 6 for one case"
+    Sentence(
+        "6",
+        "Better joint predictions make better decisions.",
+        untested="a result of other papers; see figure 6 for one case",
     ),
-    _said(
-        "A.1", "Joint KL is that of perfect inference plus an information gain that no agent changes.", "A1-information"
-    ),
-    _said("A.1", "With many labels it becomes the KL of the coefficients.", "A1"),
-    _untested(
+    Sentence(
         "A.2",
         "In high dimensions joint scores need very many labels to tell more than marginal ones; dyadic sampling helps.",
-        "of other papers",
+        untested="of other papers",
     ),
-    _said("A.3", "Negative log-likelihood and KL rank agents alike.", "A3-nll"),
-    _said("B.4", "With constant noise and isotropic inputs a tuned p nearly matches the posterior.", "B4-constant"),
-    _said(
-        "B.4",
-        "At a high signal-to-noise ratio the best bootstrap vanishes, and so p can be near-optimal.",
-        "B4-snr-slope",
-        "B4-snr-many",
-        "B4-snr-few",
-        "B4-snr-anisotropic",
-        "B4-snr-untuned",
-    ),
-    _said("C.2, F7", "Performance depends on the prior's scale.", "F7-depends"),
-    _said("C.2, F7", "It is not very sensitive around the right scale.", "F7-flat"),
-    _said("C.2, F7", "The trend is similar in other settings.", "F7-depends-others", "F7-flat-others"),
-    _said("C.2, F7", "With few data n is close to a uniform guess.", "F7-zero", "F7-zero-text"),
-    _said("C.2, F8", "With flipped labels all three are very similar on marginal predictions.", "F2-marginal"),
-    _said("C.2, F8", "On joint ones p is significantly better than n.", "F8-p"),
-    _said("C.2, F9", "bp gains where T is not too small.", "F9-few"),
-    _said("C.2, F9", "As T grows on, the gain diminishes.", "F9-many"),
-    _said("D.2, F10", "n and p are similar on marginal predictions at every T.", "F10-marginal"),
-    _said("D.2, F10", "They are clearly distinguished on joint ones.", "F10-joint"),
-    _said("D.2, F10", "Priors help most where data are few.", "F10-few"),
-    _can_be(
-        "D.2, F11", "In small ensembles bootstrapping may hurt marginal predictions.", "F11-small", "F11-small-others"
-    ),
-    _said("D.2, F11", "In larger ones it helps, even on marginal predictions.", "F11-marginal"),
-    _said("D.2, F11", "On joint predictions it offers a clear benefit.", "F11-joint"),
-    _said("E, F12", "Weighting its data brings p closer to bp, which stays best.", "F12-weighted", "F12-bp"),
-    _untested(
-        "7", "The claims may extend to reinforcement learning, and by tangent kernels to networks.", "future work"
+    Sentence(
+        "7",
+        "The claims may extend to reinforcement learning, and by tangent kernels to networks.",
+        untested="future work",
     ),
 )
 
-ADDED = {
-    "T1-noise-any": "whether noise along any direction does it; the paper says only that it likely does",
-    "E-wrong-labels": "tells uneven noise from wrong labels",
-    "B4-snr-limit": "the constant that a tuned p's KL tends to, which the paper does not compute",
-    "F7-zero-frequencies": "tells a uniform guess from knowing how frequent labels are",
-    "D-code": "the text and the public code scale weight decay differently",
-    "D-n": "whether the text's weight decay would explain a weak ensemble-n",
-    "M-gain": "said of CIFAR10; measured on the testbed",
-}
+
+@dataclasses.dataclass(frozen=True)
+class JudgedSentence:
+    """What a results folder says about one sentence of the paper."""
+
+    statement: Sentence
+    parts: tuple[Result, ...]  # of the claims that test it
+    verdict: str
+    p_value: float = math.nan  # the smallest level at which the verdict would stand; NaN where nothing was tested
+    p_adjusted: float = math.nan  # by Holm's method, over all sentences
+    adjusted: str = ""  # the verdict of that family
+
+    @property
+    def deciding(self) -> Result | None:
+        """The part that the verdict rests on; None where none was measured."""
+        measured = [part for part in self.parts if part.effects]
+        if not measured:
+            return None
+        if self.verdict == SUPPORTED:
+            return (min if self.statement.some else max)(measured, key=lambda part: part.p_supported)
+        return min(measured, key=lambda part: (part.p_contradicted, -part.p_supported))
+
+    @property
+    def reduced(self) -> bool:
+        """Whether a part was measured at another size than the paper's."""
+        return any(part.reduced for part in self.parts)
+
+
+def judge_all(results: Iterable[Result]) -> list[JudgedSentence]:
+    """Returns the verdict of every sentence that claims test, and its verdict as one family of all of them."""
+    parts: dict[Sentence, list[Result]] = {}
+    for result in results:
+        for statement in result.claim.sentences:
+            parts.setdefault(statement, []).append(result)
+    found = [_judge(one, tuple(parts[one])) for one in sorted(parts, key=lambda one: one.where)]
+    adjusted = holm({one.statement.text: one.p_value for one in found if not math.isnan(one.p_value)})
+    return [_adjust(one, adjusted[one.statement.text]) if one.statement.text in adjusted else one for one in found]
+
+
+def _adjust(sentence: JudgedSentence, p_adjusted: float) -> JudgedSentence:
+    verdict = sentence.verdict if p_adjusted <= LEVEL else INCONCLUSIVE
+    return dataclasses.replace(sentence, p_adjusted=p_adjusted, adjusted=verdict)
+
+
+def _judge(statement: Sentence, parts: tuple[Result, ...]) -> JudgedSentence:
+    if len(parts) == 1:
+        return JudgedSentence(statement, parts, parts[0].verdict, parts[0].p_value)
+    tested = [part for part in parts if not math.isnan(part.p_value)]
+    complete = len(tested) == len(parts)
+    if not tested:
+        known = [part.verdict for part in parts]
+        return JudgedSentence(statement, parts, NOT_MEASURED if NOT_MEASURED in known else combine(known))
+    if statement.some:
+        holds = min(1.0, len(tested) * min(part.p_supported for part in tested))
+        fails = max(part.p_contradicted for part in tested) if complete else 1.0
+    else:
+        # "Alike" is judged with its wording, which no p-value of the region knows: all parts must be supported.
+        every = complete and all(part.verdict == SUPPORTED for part in tested)
+        holds = max(part.p_supported for part in tested) if every else 1.0
+        fails = min(1.0, len(tested) * min(part.p_contradicted for part in tested))
+    if min(holds, fails) <= LEVEL:
+        return JudgedSentence(statement, parts, SUPPORTED if holds <= LEVEL else NOT_SUPPORTED, min(holds, fails))
+    if any(part.verdict == NOT_MEASURED for part in parts):
+        return JudgedSentence(statement, parts, NOT_MEASURED)
+    return JudgedSentence(statement, parts, INCONCLUSIVE, min(holds, fails))

@@ -83,7 +83,7 @@ def _report(args: argparse.Namespace) -> int:
             "verdict": sentence.verdict,
             "as_one_family": sentence.adjusted,
             "reduced": sentence.reduced,
-            "claims": sentence.statement.claims,
+            "claims": [part.claim.id for part in sentence.parts],
         }
         for sentence in report.sentences
     ]

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import stats
-from benchmarks.claims import by_sentence, deep_sea, judge, neural, sentences
+from benchmarks.claims import deep_sea, judge, neural, sentences
+from benchmarks.claims.sentences import JudgedSentence
 from benchmarks.figures import registry
 from benchmarks.figures.base import PRESETS, Figure, Setting
 from benchmarks.figures.panels import Panel, TextTable
@@ -53,9 +54,9 @@ class Report:
     damaged: tuple[str, ...] = ()  # what is wrong with tables that are not what was written
 
     @functools.cached_property
-    def sentences(self) -> tuple[by_sentence.Sentence, ...]:
+    def sentences(self) -> tuple[JudgedSentence, ...]:
         """The verdicts of the paper's sentences."""
-        return tuple(by_sentence.judge_all(self.results))
+        return tuple(sentences.judge_all(self.results))
 
     def result(self, claim_id: str) -> judge.Result:
         """Returns the result of a claim by its id."""
@@ -117,7 +118,7 @@ def cited(report: Report) -> dict[str, TextTable]:
     kinds: dict[str, list[list[str]]] = {AT_SIZE: [], REDUCED: []}
     for one in report.sentences:
         kinds[REDUCED if one.reduced else AT_SIZE].append(_cited(one))
-    untested = [[f"{one.text} ({one.where})", one.untested] for one in sentences.STATEMENTS if one.untested]
+    untested = [[f"{one.text} ({one.where})", one.untested] for one in sentences.UNTESTED]
     tables: dict[str, TextTable] = {name: (list(_CITED), rows) for name, rows in kinds.items()}
     return tables | {UNTESTED: (["what the paper says", "why"], untested)}
 
@@ -132,7 +133,7 @@ def tallies(report: Report) -> list[str]:
     return lines
 
 
-def _cited(one: by_sentence.Sentence) -> list[str]:
+def _cited(one: JudgedSentence) -> list[str]:
     parts = " ".join(f"{stats.SIGNS[part.verdict]} {part.claim.id}" for part in one.parts)
     verdict = f"{stats.SIGNS[one.verdict]} {one.verdict}"
     identity = one.parts[0].claim.identity

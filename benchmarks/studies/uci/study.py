@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import stats
 from benchmarks.claims import judge
-from benchmarks.claims.base import LOWER, Claim, Effect, Region, Unit
+from benchmarks.claims.base import LOWER, Claim, Effect, Estimator, Region, Unit
 from benchmarks.figures import panels
 from benchmarks.figures.tables import Tables
 from benchmarks.studies import base
@@ -182,8 +182,10 @@ def standard_error(table: pd.DataFrame, name: str, agent: str, column: str) -> t
 
 
 @dataclasses.dataclass(frozen=True)
-class AsPublished:
+class AsPublished(Estimator):
     """Ensemble-n, the published method, less what was published, in RMSE and NLL."""
+
+    figure = "UCI"
 
     name: str
 
@@ -201,8 +203,10 @@ class AsPublished:
 
 
 @dataclasses.dataclass(frozen=True)
-class PriorHelps:
+class PriorHelps(Estimator):
     """The joint NLL of ensemble-p less that of ensemble-n, paired by split."""
+
+    figure = "UCI"
 
     name: str
 
@@ -225,7 +229,6 @@ def _claims(name: str) -> tuple[Claim, Claim]:
     return (
         Claim(
             f"UCI-{name}-published",
-            "UCI",
             where,
             f"On {name}, an ensemble of 5 has the published RMSE and NLL, or less.",
             AsPublished(name),
@@ -235,7 +238,6 @@ def _claims(name: str) -> tuple[Claim, Claim]:
         ),
         Claim(
             f"UCI-{name}-prior",
-            "UCI",
             "not in a paper: added",
             f"On {name}, a prior improves the joint NLL of 10 examples.",
             PriorHelps(name),

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchmarks import stats
-from benchmarks.claims import base, by_sentence, judge, sentences
+from benchmarks.claims import base, judge, sentences
 from benchmarks.claims.base import Region
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry
@@ -200,8 +200,18 @@ def test_p_values_are_those_of_the_tests_that_decide():
     assert effect(0.03, 0.01, "no difference").p_contradicted == pytest.approx(2 * tail(3.0), rel=1e-6)
 
 
+@dataclasses.dataclass(frozen=True)
+class Given(base.Estimator):
+    figure = "M"
+
+    effects: tuple[base.Effect, ...]
+
+    def __call__(self, tables):
+        return list(self.effects)
+
+
 def result(name, *effects, identity=False):
-    claim = base.Claim(name, "M", "here", "A claim.", lambda tables: list(effects), "a rule", identity=identity)
+    claim = base.Claim(name, "here", "A claim.", Given(effects), "a rule", identity=identity)
     return judge.judge(claim, None)
 
 
@@ -251,9 +261,7 @@ def test_the_deciding_effect_is_the_weakest_of_a_supported_claim_and_the_worst_o
 
 
 def sentence(*parts, some=False):
-    text = "A sentence."
-    statement = sentences.Statement("1", text, tuple(part.claim.id for part in parts), some=some)
-    return by_sentence._judge(statement, parts)
+    return sentences._judge(base.Sentence("1", "A sentence.", some=some), parts)
 
 
 def test_a_sentence_needs_all_its_parts_or_some_of_them_at_the_level_of_one_test():

@@ -12,7 +12,7 @@ from benchmarks.figures.tables import Tables
 from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from benchmarks.studies.bandit import neural as study
 
-REGRET = [claim for claim in neural.CLAIMS if isinstance(claim.test, neural.FamilyRegret)]
+REGRET = [claim for claim in neural.CLAIMS if isinstance(claim.estimator, neural.FamilyRegret)]
 
 
 def write(folder, name, rows):

@@ -7,7 +7,7 @@ import pathlib
 import re
 
 from benchmarks import stats
-from benchmarks.claims import base, linear, sentences
+from benchmarks.claims import base, linear
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures.testbed import retuning, tuning
 
@@ -31,8 +31,8 @@ def test_the_log_has_the_values_of_the_code():
     assert known['"alike"'][0].startswith(f"within {base.ALIKE.high:.0%}, by the {1 - base.ALIKE.level:.0%} interval")
     assert known['"much better"'][0] == f"beyond {-base.MUCH_LOWER.high:.0%}"
     assert known['"adds nothing"'][0].startswith(f"not better by {-base.NOT_BETTER.low:.0%}")
-    assert known["F7-flat"][0].startswith(f"less than {claim('F7-flat').test.region.high:.0%}")
-    assert known["F6-n"][0] == f"more than {claim('F6-n').test.pairs[0].region.low:.0%}"
+    assert known["F7-flat"][0].startswith(f"less than {claim('F7-flat').estimator.region.high:.0%}")
+    assert known["F6-n"][0] == f"more than {claim('F6-n').estimator.pairs[0].region.low:.0%}"
     assert known['"near optimal"'][0].startswith(f"{linear.NEAR:g} nats, or {linear.NEAR:.0%}")
     draws = f"{1 - stats.LEVEL:.0%} of {retuning.DRAWS} draws"
     assert known["noise of tuning"][0].startswith(draws)
@@ -43,8 +43,8 @@ def test_the_log_has_the_values_of_the_code():
 
 def fingerprint():
     """Of what decides: tests with their regions and wordings, rules, least counts, margins, and sentences."""
-    parts = [(one.id, one.figure, repr(one.test), one.rule, one.min_count, one.margin.value) for one in CLAIMS]
-    said = [(one.text, one.claims, one.some) for one in sentences.STATEMENTS]
+    parts = [(one.id, one.figure, repr(one.estimator), one.rule, one.min_count, one.margin.value) for one in CLAIMS]
+    said = [(one.id, [(sentence.text, sentence.some) for sentence in one.sentences], one.added) for one in CLAIMS]
     return hashlib.sha256(repr((parts, said)).encode()).hexdigest()[:16]
 
 

@@ -1,27 +1,24 @@
-"""The paper, statement by statement: every claim belongs to one, or says why it was added."""
+"""The paper, sentence by sentence: every claim belongs to one, or says why it was added."""
 
 from __future__ import annotations
 
-from benchmarks.claims import sentences
 from benchmarks.claims.paper import CLAIMS
+from benchmarks.claims.sentences import UNTESTED
 
-IDS = {claim.id for claim in CLAIMS}
-
-
-def test_every_statement_has_claims_or_says_why_not():
-    for one in sentences.STATEMENTS:
-        assert bool(one.claims) != bool(one.untested), one.text
-        assert set(one.claims) <= IDS, one.text
-        assert one.text.endswith(".")
+TESTED = {sentence for claim in CLAIMS for sentence in claim.sentences}
 
 
-def test_every_claim_is_said_by_the_paper_or_was_added_for_a_reason():
-    said = {name for one in sentences.STATEMENTS for name in one.claims}
-    assert said | set(sentences.ADDED) == IDS
-    assert not said & set(sentences.ADDED)
-    assert all(sentences.ADDED.values())
+def test_every_claim_is_a_sentence_of_the_paper_or_was_added_for_a_reason():
+    assert [claim.id for claim in CLAIMS if bool(claim.sentences) == bool(claim.added)] == []
+
+
+def test_a_sentence_is_tested_or_says_why_not():
+    assert all(sentence.untested for sentence in UNTESTED)
+    assert not any(sentence.untested for sentence in TESTED)
+    assert len({sentence.text for sentence in (*TESTED, *UNTESTED)}) == len(TESTED) + len(UNTESTED)
+    assert all(sentence.text.endswith(".") for sentence in (*TESTED, *UNTESTED))
 
 
 def test_all_figures_of_the_paper_are_read():
-    places = " ".join(one.where for one in sentences.STATEMENTS)
+    places = " ".join(sentence.where for sentence in (*TESTED, *UNTESTED))
     assert [number for number in range(1, 13) if f"F{number}" not in places.replace(",", "").split()] == []

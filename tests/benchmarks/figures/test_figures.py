@@ -19,8 +19,8 @@ import pytest
 
 from benchmarks import figures as package
 from benchmarks import seals, style
+from benchmarks.claims.estimators import agents as claim_tests
 from benchmarks.claims.paper import CLAIMS
-from benchmarks.claims.tests import agents as claim_tests
 from benchmarks.commands import reproduce, sweep
 from benchmarks.figures import base, drawing, panels, registry
 from benchmarks.figures.tables import Tables
@@ -90,8 +90,8 @@ def test_a_figure_is_whole(name, world, tmp_path):
 
 def _agents_tests(test):
     """The comparisons of agents within a claim's test."""
-    if isinstance(test, claim_tests.Several):
-        return [found for one in test.tests for found in _agents_tests(one)]
+    if isinstance(test, claim_tests.AllOf):
+        return [found for one in test.estimators for found in _agents_tests(one)]
     return [test] if isinstance(test, claim_tests.Agents) else []
 
 
@@ -124,7 +124,7 @@ def _parts(test, figure, tables):
 def _told(tables):
     """All effects of claims that compare agents: claim, figure, the score's name and place, pair, interval."""
     for claim in CLAIMS:
-        for test in _agents_tests(claim.test):
+        for test in _agents_tests(claim.estimator):
             figure = registry.figure(test.figure)
             if test.most:
                 continue  # About a part of a figure's rows that it does not tell by itself.
@@ -231,12 +231,12 @@ def test_relative_bars_are_one_plus_the_claims_effects(told):
 
 def test_regret_is_one_number_too(world, committed):
     for tables in (world, committed):
-        for claim in (claim for claim in CLAIMS if isinstance(claim.test, claim_tests.Regret)):
-            figure = registry.figure(claim.test.figure)
+        for claim in (claim for claim in CLAIMS if isinstance(claim.estimator, claim_tests.Regret)):
+            figure = registry.figure(claim.estimator.figure)
             horizons = sorted(set(tables.of(figure).horizon))
             middle = f"regret, T = {horizons[len(horizons) // 2]:,}"
             said = {pair: told for score, pair, told in figure.differences(tables.of(figure)) if score == middle}
-            for pair, effect in zip(claim.test.pairs, claim.test(tables), strict=True):
+            for pair, effect in zip(claim.estimator.pairs, claim.estimator(tables), strict=True):
                 assert effect.interval == said[_named(pair)], claim.id
 
 

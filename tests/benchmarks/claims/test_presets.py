@@ -1,4 +1,4 @@
-"""Controls of every claim: supported where made to hold, not where made to fail, nor by shuffled names."""
+"""Every claim: supported where made to hold, not where made to fail, nor by shuffled names; and what presets decide."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchmarks.claims import judge, presets
-from benchmarks.claims.controls import planting
-from benchmarks.claims.controls import tables as controls
 from benchmarks.claims.paper import CLAIMS
 from benchmarks.figures import registry, tables
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
+from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, NoDataError
 from benchmarks.studies import shuffled_names
+from tests.benchmarks.claims import injection, injection_linear  # noqa: F401  # The latter registers its cases.
 
 PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
 # The large preset of figure 7 has settings that its standard one leaves out.
@@ -42,9 +41,9 @@ SHUFFLES = 40
 
 def test_names_are_shuffled_within_problems():
     claim = next(claim for claim in CLAIMS if claim.id == "F2-bp")
-    tables = controls.make(claim, STANDARD)
-    before = tables.made["F2"]
-    after = controls.shuffled(tables, np.random.default_rng(0)).made["F2"]
+    tables = injection.make(claim, STANDARD)
+    before = tables.content["F2"]
+    after = shuffled_names.shuffled(tables, np.random.default_rng(0)).content["F2"]
     for (setting, seed), rows in list(before.groupby(["setting", "seed"]))[:10]:
         dealt = after[(after.setting == setting) & (after.seed == seed)]
         assert sorted(dealt.kl_joint) == sorted(rows.kl_joint)
@@ -56,47 +55,58 @@ def test_names_are_shuffled_within_problems():
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
 def test_every_claim_holds_where_it_was_made_to_and_fails_where_one_statement_does(claim):
-    planter = controls.Planter()
-    found = judge.judge(claim, controls.make(claim, STANDARD, planter))
-    assert (found.verdict, planter.asked) == (SUPPORTED, len(found.effects)), found.reason
+    injector = injection.EffectInjector()
+    found = judge.judge(claim, injection.make(claim, STANDARD, injector))
+    assert (found.verdict, injector.count) == (SUPPORTED, len(found.effects)), found.reason
     for number in range(len(found.effects)):
         # Where agents should be alike, they differ by twice the margin; elsewhere by a margin on the wrong side.
-        broken = judge.judge(claim, controls.make(claim, STANDARD, controls.Planter(number)))
+        broken = judge.judge(claim, injection.make(claim, STANDARD, injection.EffectInjector(number)))
         assert (broken.verdict, broken.effects[number].verdict) == (NOT_SUPPORTED, NOT_SUPPORTED)
 
 
-def test_planted_effects_are_measured():
+def test_injected_effects_are_measured():
     for claim in CLAIMS:
-        for effect in claim.test(controls.make(claim, STANDARD)):
+        for effect in claim.estimator(injection.make(claim, STANDARD)):
             if effect.unit != "settings":
-                assert effect.interval.estimate == pytest.approx(controls.inside(effect.region), rel=0.01, abs=1e-10)
+                assert effect.interval.estimate == pytest.approx(injection.inside(effect.region), rel=0.01, abs=1e-10)
 
 
 def test_a_slight_difference_contradicts_the_wording_but_not_that_agents_are_alike():
-    worded = [claim for claim in CLAIMS if any(effect.wording for effect in claim.test(controls.make(claim, STANDARD)))]
+    worded = [
+        claim for claim in CLAIMS if any(effect.wording for effect in claim.estimator(injection.make(claim, STANDARD)))
+    ]
     assert tuple(claim.id for claim in worded) == WORDED
     for claim in worded:
-        found = judge.judge(claim, controls.make(claim, STANDARD, controls.Planter(0, slight=True)))
+        found = judge.judge(claim, injection.make(claim, STANDARD, injection.EffectInjector(0, slight=True)))
         assert (found.verdict, found.reading) == (NOT_SUPPORTED, SUPPORTED), claim.id
         assert "contradicts the paper's wording" in found.reason
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_decide_what_they_say_and_nothing_else(preset):
-    """An effect of a clear size, at the preset's own number of seeds."""
+    """What the static rule says is what becomes of injected effects, at the preset's own number of seeds."""
     sizes = presets.preset_sizes(preset)
-    for figure in (figure for figure in registry.figures() if figure.id in sizes):
-        statement = presets.state(figure, sizes)
-        mine = [claim for claim in CLAIMS if claim.figure == figure.id]
-        assert (statement is None) == (not mine)
-        for claim in mine:
-            if claim.id in statement.decided:
-                assert judge.judge(claim, controls.make(claim, sizes)).verdict == SUPPORTED, claim.id
-                broken = controls.make(claim, sizes, controls.Planter(0))
-                assert judge.judge(claim, broken).verdict == NOT_SUPPORTED, claim.id
-            else:
-                assert claim.id in dict(statement.undecided)
-                assert presets.missing(claim, sizes)
+    for claim in CLAIMS:
+        if claim.figure not in sizes:
+            continue
+        statement = presets.state(registry.figure(claim.figure), sizes)
+        reason = dict(statement.undecided).get(claim.id, "")
+        assert (claim.id in statement.decided) == (not reason), claim.id
+        verdict, why = injected_verdict(claim, sizes)
+        assert (verdict, why) == ((INCONCLUSIVE, reason) if reason else (SUPPORTED, "")), claim.id
+        if not reason:
+            assert injected_verdict(claim, sizes, injection.EffectInjector(0))[0] == NOT_SUPPORTED, claim.id
+
+
+def injected_verdict(claim, sizes, injector=None):
+    """The verdict of injected effects and its reason, or why they cannot be injected."""
+    if absent := [name for name in claim.estimator.figures if name not in sizes]:
+        return INCONCLUSIVE, f"the table of {', '.join(absent)} is needed"
+    try:
+        result = judge.judge(claim, injection.make(claim, sizes, injector))
+    except NoDataError as error:
+        return INCONCLUSIVE, str(error)
+    return INCONCLUSIVE if result.verdict == NOT_MEASURED else result.verdict, result.reason if not injector else ""
 
 
 def test_the_papers_preset_decides_every_claim():
@@ -122,13 +132,13 @@ def test_what_a_preset_lacks_is_said():
     assert "the table of F3 is needed" in str(presets.state(registry.figure("F4"), alone))
     # What it says is what happens: three seeds never give a verdict.
     claim = next(claim for claim in CLAIMS if claim.id == "F4-p")
-    assert judge.judge(claim, controls.make(claim, sizes)).verdict == INCONCLUSIVE
+    assert judge.judge(claim, injection.make(claim, sizes)).verdict == INCONCLUSIVE
 
 
-@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.directional], ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", filter(shuffled_names.is_directional, CLAIMS), ids=lambda claim: claim.id)
 def test_shuffled_names_support_no_more_than_chance_does(claim):
     """Scores are dealt out to agents at random within each problem; chance supports a claim 1 time in 40."""
-    supported = shuffled_names.rate(claim, controls.make(claim, SMALL), SHUFFLES)
+    supported = shuffled_names.rate(claim, injection.make(claim, SMALL), SHUFFLES)
     # More would happen to one of a thousand claims that measure nothing.
     assert supported <= scipy_stats.binom.isf(0.001, SHUFFLES, shuffled_names.NOMINAL)
 
@@ -137,13 +147,13 @@ def test_names_of_stored_results_are_shuffled(capsys):
     folder = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
     shuffled_names.main(["--results", str(folder), "--shuffles", "1"])
     lines = capsys.readouterr().out.splitlines()
+<<<<<<< HEAD:tests/benchmarks/claims/test_controls.py
     said = {line.split()[0]: line for line in lines[1:-1]}
     assert list(said) == [claim.id for claim in CLAIMS if claim.directional]
+=======
+    said = {line.split()[0]: line for line in lines[1:-1]}
+    assert list(said) == [claim.id for claim in filter(shuffled_names.is_directional, CLAIMS)]
+>>>>>>> room-claims:tests/benchmarks/claims/test_presets.py
     # A claim is shuffled where it is measured, and only there.
     measured = {claim.id for claim in CLAIMS if judge.judge(claim, tables.Tables(folder)).verdict != NOT_MEASURED}
     assert {name for name, line in said.items() if "not measured" not in line} == measured & set(said)
-
-
-def test_a_kind_of_test_without_controls_is_told():
-    with pytest.raises(ValueError, match=r"Expected a test with controls.*Received: function"):
-        planting.plant(lambda tables: [], {}, lambda region: 0.0)

@@ -1,4 +1,4 @@
-"""The tests of what holds exactly in section 4 and appendix A: identities, checked by a second computation."""
+"""The estimators of what holds exactly in section 4 and appendix A: identities, checked by a second computation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks import stats
-from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.tests.agents import table_of
-from benchmarks.claims.tests.snr import more_than_chance
+from benchmarks.claims.base import Effect, Estimator, Region
+from benchmarks.claims.estimators.agents import table_of
+from benchmarks.claims.estimators.snr import more_than_chance
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import NoDataError
 
@@ -22,7 +22,7 @@ _BP = "ensemble-bp"
 
 
 @dataclasses.dataclass(frozen=True)
-class Identity:
+class Identity(Estimator):
     """An exact statement, from the table of `linear_identities`.
 
     - bound: theorem 1's bound, not clipped, over random spectra.
@@ -34,12 +34,14 @@ class Identity:
     off by more than chance.
     """
 
+    figure = "L-identities"
+
     kind: Literal["bound", "unbiased", "information", "entropy"]
     region: Region
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
-        return list(getattr(self, f"_{self.kind}")(table_of(tables, "L-identities")))
+        return list(getattr(self, f"_{self.kind}")(table_of(tables, self.figure)))
 
     def _bound(self, table: pd.DataFrame) -> list[Effect]:
         rows = _rows(table, "smallest bound")

@@ -1,4 +1,4 @@
-"""The tests of statements about Bayesian linear regression."""
+"""The estimators of statements about Bayesian linear regression."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from typing import Literal
 import numpy as np
 
 from benchmarks import stats
-from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.tests.agents import named, table_of
-from benchmarks.claims.tests.snr import more_than_chance
+from benchmarks.claims.base import Effect, Estimator, Region
+from benchmarks.claims.estimators.agents import named, table_of
+from benchmarks.claims.estimators.snr import more_than_chance
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import NoDataError
 
+_FIGURES = {"exact": "P", "deterministic": "P", "bound": "T1", "conditioning": "T1", "homoscedastic": "B4"}
+_FIGURES |= {"joint": "A1", "members": "L-members"}
+
 
 @dataclasses.dataclass(frozen=True)
-class Linear:
+class Linear(Estimator):
     """The statements about Bayesian linear regression, from the tables of `tf-ensembles linear`."""
 
     kind: Literal["exact", "deterministic", "bound", "conditioning", "homoscedastic", "joint", "members"]
     region: Region
+
+    @property
+    def figure(self) -> str:  # type: ignore[override]
+        """The figure of the statement."""
+        return _FIGURES[self.kind]
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
         return list(getattr(self, f"_{self.kind}")(tables))
 
     def _check(self, tables: Tables, start: str, label: str) -> list[Effect]:
-        table = table_of(tables, "P")
+        table = table_of(tables, self.figure)
         rows = table[table.check.astype(str).str.startswith(start)]
         if rows.empty:
             raise NoDataError(f"no row of {start}")
@@ -43,7 +51,7 @@ class Linear:
         return [dataclasses.replace(spread, unit="distance")]
 
     def _bound(self, tables: Tables) -> list[Effect]:
-        sweep = table_of(tables, "T1")
+        sweep = table_of(tables, self.figure)
         best = sweep[(sweep.agent == "ensemble-p-weighted") & np.isfinite(sweep.kl)]
         if best.empty:
             raise NoDataError("no rows of ensemble-p-weighted")
@@ -68,7 +76,7 @@ class Linear:
 
     def _conditioning(self, tables: Tables) -> list[Effect]:
         keys = ["dim", "num_data", "heteroscedasticity"]
-        sweep = table_of(tables, "T1")
+        sweep = table_of(tables, self.figure)
         best = sweep[sweep.agent == "ensemble-p-weighted"]
         wide = best.pivot_table(index=keys, columns="condition", values="kl").dropna()
         if wide.empty or wide.shape[1] < 2:
@@ -79,17 +87,17 @@ class Linear:
         return [Effect(label, stats.mean_interval(gaps), self.region, "nats", stats.effect_size(gaps))]
 
     def _homoscedastic(self, tables: Tables) -> list[Effect]:
-        table = table_of(tables, "B4")
+        table = table_of(tables, self.figure)
         rows = table[table.case == "homoscedastic"].sort_values("num_data")
         if rows.empty:
             raise NoDataError("no rows of constant noise")
         last = rows.iloc[-1]
-        count = int(last["problems"]) if "problems" in rows else int(table_of(tables, "P").problems.min())
+        count = int(last["problems"])
         label = f"KL of ensemble-p from the posterior, {named('num_data')} = {last['num_data']:g}"
         return [Effect(label, stats.normal_interval(last["measured"], last["error"], count), self.region, "nats")]
 
     def _joint(self, tables: Tables) -> list[Effect]:
-        table = table_of(tables, "A1")
+        table = table_of(tables, self.figure)
         rows = table[np.isfinite(table.coefficient_kl) & (table.coefficient_kl > 1e-6)]
         effects = []
         for row in rows[rows.tau == rows.tau.max()].to_dict("records"):
@@ -103,7 +111,7 @@ class Linear:
         return effects
 
     def _members(self, tables: Tables) -> list[Effect]:
-        table = table_of(tables, "L-members")
+        table = table_of(tables, self.figure)
         effects = []
         for agent, rows in table.groupby("agent", sort=False):
             last = rows.sort_values("members").iloc[-1]

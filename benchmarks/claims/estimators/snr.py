@@ -1,4 +1,4 @@
-"""The tests of what a high signal-to-noise ratio and uneven noise do to ensemble-p (section 4.2, appendix B.4)."""
+"""The estimators of what a high signal-to-noise ratio and uneven noise do to ensemble-p (section 4.2, appendix B.4)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from benchmarks import stats
-from benchmarks.claims.base import Effect, Region
-from benchmarks.claims.tests.agents import table_of
+from benchmarks.claims.base import Effect, Estimator, Region
+from benchmarks.claims.estimators.agents import table_of
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import Floats, NoDataError
 from tf_ensembles import extras
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class HighSnr:
+class HighSnr(Estimator):
     """Appendix B.4's second case, from the table of its figure; everything at the highest ratio but the slope.
 
     - slope: how the KL of the best ensemble-p changes per factor 10 of the ratio, for each T, isotropic inputs.
@@ -32,12 +32,14 @@ class HighSnr:
     - anisotropic: the KL where inputs are anisotropic, and theorem 1's bound there.
     """
 
+    figure = "B4"
+
     kind: Literal["slope", "limit", "many", "few", "untuned", "anisotropic"]
     region: Region
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns the effects of the kind."""
-        table = table_of(tables, "B4")
+        table = table_of(tables, self.figure)
         high = table[table.case == "high snr"]
         top = high[high.snr == high.snr.max()]
         effects = list(getattr(self, f"_{self.kind}")(high if self.kind == "slope" else top))
@@ -104,7 +106,7 @@ class HighSnr:
 
 
 @dataclasses.dataclass(frozen=True)
-class UnevenNoise:
+class UnevenNoise(Estimator):
     """Whether heteroscedastic noise raises the KL of the best unbiased ensemble-p, paired over settings.
 
     - weakest: noise that grows along the direction in which inputs vary least, from the sweep of theorem 1.
@@ -115,6 +117,11 @@ class UnevenNoise:
 
     along: Literal["weakest", "strongest"]
     region: Region
+
+    @property
+    def figure(self) -> str:  # type: ignore[override]
+        """The sweep of theorem 1, or the figure of its own."""
+        return "T1" if self.along == "weakest" else "L-noise"
 
     def __call__(self, tables: Tables) -> list[Effect]:
         """Returns both effects."""
@@ -130,7 +137,7 @@ class UnevenNoise:
         ]
 
     def _swept(self, tables: Tables) -> tuple[Floats, Floats]:
-        sweep = table_of(tables, "T1")
+        sweep = table_of(tables, self.figure)
         best = sweep[(sweep.agent == "ensemble-p-weighted") & np.isfinite(sweep.kl)]
         strengths = sorted(set(best.heteroscedasticity))
         if len(strengths) < 2 or strengths[0] != 0.0:
@@ -138,7 +145,7 @@ class UnevenNoise:
         return _differences(best, ["dim", "num_data", "condition"], "heteroscedasticity", strengths[0], strengths[-1])
 
     def _controlled(self, tables: Tables) -> tuple[Floats, Floats]:
-        table = table_of(tables, "L-noise")
+        table = table_of(tables, self.figure)
         return _differences(table, ["dim", "num_data", "condition"], "noise", "even", self.along)
 
 

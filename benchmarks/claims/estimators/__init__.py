@@ -1,0 +1,1 @@
+"""Estimators of the effects that claims are about."""

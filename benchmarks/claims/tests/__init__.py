@@ -1,1 +1,0 @@
-"""The statistical tests behind claims."""
