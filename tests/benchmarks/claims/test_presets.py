@@ -147,13 +147,8 @@ def test_names_of_stored_results_are_shuffled(capsys):
     folder = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
     shuffled_names.main(["--results", str(folder), "--shuffles", "1"])
     lines = capsys.readouterr().out.splitlines()
-<<<<<<< HEAD:tests/benchmarks/claims/test_controls.py
-    said = {line.split()[0]: line for line in lines[1:-1]}
-    assert list(said) == [claim.id for claim in CLAIMS if claim.directional]
-=======
     said = {line.split()[0]: line for line in lines[1:-1]}
     assert list(said) == [claim.id for claim in filter(shuffled_names.is_directional, CLAIMS)]
->>>>>>> room-claims:tests/benchmarks/claims/test_presets.py
     # A claim is shuffled where it is measured, and only there.
     measured = {claim.id for claim in CLAIMS if judge.judge(claim, tables.Tables(folder)).verdict != NOT_MEASURED}
     assert {name for name, line in said.items() if "not measured" not in line} == measured & set(said)
