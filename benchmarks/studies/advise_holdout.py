@@ -123,8 +123,13 @@ def measure(
     long = max(10, math.ceil(1000 / math.ceil(len(train.y) / BATCH)))
     began = time.perf_counter()
     given: dict[str, Any] = {"num_members": MEMBERS, "batch_size": BATCH, "seed": seed}
-    given |= {"build_prior": None if kind == "member" else kind, "prior_scales": scales, "length_scales": lengths}
-    advice = tfe.advise(build, train.x, train.y, loss=loss, noise_std=noise, **given)
+    priors: Any = "auto" if kind == "auto" else build
+    if kind == "member" and scales is not None:
+        priors = [tfe.PriorFunction(build, scale) for scale in scales]
+    elif kind == "auto" and (scales or lengths):
+        fourier = [tfe.priors.fourier(length) for length in lengths or (0.5, 1.0, 2.0)]
+        priors = [tfe.PriorFunction(prior, scale) for scale in scales or (1.0, 3.0) for prior in fourier]
+    advice = tfe.advise(build, train.x, train.y, priors=priors, loss=loss, noise_std=noise, **given)
     seconds = time.perf_counter() - began
     results = {
         "advice": fitted(advice.prior, advice.bootstrap, advice.num_members, advice.epochs),

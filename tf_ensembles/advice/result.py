@@ -7,7 +7,6 @@ import os
 import pathlib
 from typing import Literal
 
-from tf_ensembles import moved
 from tf_ensembles.advice import text
 from tf_ensembles.advice.scores import Estimate
 from tf_ensembles.bootstrap import Bootstrap
@@ -92,12 +91,6 @@ class BootstrapDiagnosis:
     noisy: Estimate | None = None  # of the joint NLL
     quiet: Estimate | None = None
     noise: tuple[float, float] | None = None  # None for a regression, whose noise is what `noise_std` says
-
-    @property
-    def law(self) -> str:
-        """The former name of `bootstrap`."""
-        moved.warn("BootstrapDiagnosis.law", "BootstrapDiagnosis.bootstrap")
-        return self.bootstrap
 
 
 @dataclasses.dataclass(frozen=True)

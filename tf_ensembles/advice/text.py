@@ -52,11 +52,6 @@ def describe(advice: Advice) -> str:
     )
 
 
-def _trained(row: Row) -> tuple[float, float | None, str]:
-    """What rows of one training share."""
-    return row.prior_scale, row.length_scale, row.bootstrap
-
-
 def _about_baselines(advice: Advice) -> Iterator[str]:
     """Yields whether anything beats a plain ensemble, and by how much the advice beats a single model."""
     versus, largest = advice.against_plain, max(row.num_members for row in advice.table)

@@ -12,10 +12,11 @@ import pytest
 import tf_ensembles as tfe
 from tests.needs import needs
 from tf_ensembles.advice import advise as advisor
+from tf_ensembles.advice import scaling, splits, training
 from tf_ensembles.advice import scores as advisor_scores
-from tf_ensembles.advice import splits
+from tf_ensembles.advice.comparison import compare
+from tf_ensembles.advice.result import Comparison
 from tf_ensembles.advice.scores import DYADIC, JOINT, Choice
-from tf_ensembles.advice.seen import compare
 
 TAU = 10
 
@@ -196,14 +197,7 @@ def test_agreement_tells_a_clear_choice_from_a_toss_up():
 PROBLEM = tfe.testbed.make_problem(input_dim=10, data_ratio=10, temperature=0.5, seed=0)
 TEST_X = np.random.default_rng(1).normal(size=(600, 10)).astype(np.float32)
 TEST_Y = PROBLEM.environment.draw_labels(TEST_X, np.random.default_rng(2))
-# Without early stopping, so that the ensembles whose KL is measured are those that were judged.
-TRAINING = {
-    "early_stopping": False,
-    "epochs": 80,
-    "batch_size": 100,
-    "optimizer": keras.optimizers.Adam(0.01),
-    "progress": False,
-}
+TRAINING = {"epochs": 80, "optimizer": keras.optimizers.Adam(0.01)}
 
 
 def build():
@@ -230,8 +224,11 @@ def advise_and_evaluate(problem, **arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advisor, "Ensemble", Recorded)
         patch.setattr(tfe.Ensemble, "_resolve_auto_jit_compile", lambda self: False)
+        # The ensembles whose KL is measured are those that were judged.
+        patch.setattr(training, "checkpoints", lambda epochs: [epochs])
+        patch.setattr(splits, "_MOST_TO_STOP", 1)
         labels = problem.environment.draw_labels(TEST_X, np.random.default_rng(2))
-        advice = tfe.advise(build, problem.train.x, problem.train.y, validation_data=(TEST_X, labels), **arguments)
+        advice = tfe.advise(build, problem.train.x, problem.train.y, validation=(TEST_X, labels), **arguments)
     return advice, {
         key: tfe.testbed.evaluate(lambda x, m=model: np.asarray(m(x)), problem, num_batches=200).kl_joint
         for key, model in trained.items()
@@ -240,7 +237,7 @@ def advise_and_evaluate(problem, **arguments):
 
 @pytest.fixture(scope="module")
 def advised():
-    return advise_and_evaluate(PROBLEM, prior_scales=(0, 10), num_members=10, **TRAINING)
+    return advise_and_evaluate(PROBLEM, priors=[tfe.PriorFunction(build, 10.0)], num_members=10, **TRAINING)
 
 
 def test_advice_agrees_with_the_truth(advised):
@@ -260,7 +257,7 @@ def test_advice_agrees_with_the_truth(advised):
 @pytest.mark.slow
 def test_bootstrapping_is_advised_where_it_helps():
     """Without prior functions, it is all that makes members differ."""
-    advice, kl = advise_and_evaluate(PROBLEM, **(TRAINING | {"prior_scales": (0,), "num_members": 10}))
+    advice, kl = advise_and_evaluate(PROBLEM, priors=[], num_members=10, **TRAINING)
     print(kl, advice, sep="\n")
     assert kl[0.0, True] < 0.7 * kl[0.0, False]
     assert advice.diagnosis.verdict == "helps"
@@ -271,7 +268,8 @@ def test_bootstrapping_is_advised_where_it_helps():
 @pytest.mark.slow
 def test_the_right_prior_scale_is_advised_where_labels_are_noisy():
     """Repeated labels make the dyadic NLL prefer a prior that is far too wide; none is too little."""
-    arguments = TRAINING | {"prior_scales": (0, 10, 100), "epochs": 300, "num_members": 20, "bootstrap": None}
+    priors = [tfe.PriorFunction(build, scale) for scale in (10, 100)]
+    arguments = TRAINING | {"priors": priors, "epochs": 300, "num_members": 20, "bootstrap": None}
     advice, kl = advise_and_evaluate(PROBLEM, **arguments)
     print(kl, advice, sep="\n")
     dyadic = {row.prior_scale: row.dyadic_nll for row in advice.table if row.num_members == 20}
@@ -320,9 +318,7 @@ def test_a_bootstrap_that_changes_nothing_shows_no_difference():
     """Bernoulli(1) gives every weight 1: both arms are the same training."""
     x, y = np.tile(TEST_X, (2, 1)), np.tile(TEST_Y, 2)
     # The only other candidate is the plain ensemble itself, which does not beat itself.
-    advice = tfe.advise(
-        build, x, y, prior_scales=(0,), num_members=2, bootstrap=tfe.Bernoulli(1.0), folds=1, **TRAINING | {"epochs": 1}
-    )
+    advice = tfe.advise(build, x, y, priors=[], num_members=2, bootstrap=tfe.Bernoulli(1.0), validation=1, epochs=1)
     assert advice.diagnosis.verdict == "no difference shown"
     assert advice.diagnosis.difference.value == pytest.approx(0.0, abs=1e-6)
     assert advice.bootstrap is None
@@ -342,19 +338,18 @@ def test_regression_by_its_gaussian_noise():
         line,
         x,
         y,
-        prior_scales=(0,),
+        priors=[],
         num_members=2,
         bootstrap=None,
         loss="mse",
         noise_std=0.5,
         epochs=30,
         optimizer=keras.optimizers.Adam(0.05),
-        validation_split=0.4,
-        progress=False,
+        validation=3,
     )
-    # Once fitted, a label costs the entropy of its noise, log(0.5 sqrt(2 pi e)) = 0.726 nats. The mean of 120 such
-    # costs has a standard deviation of sqrt(0.5 / 120) = 0.065; estimating three weights from 180 examples adds 0.01.
-    assert advice.recommended.marginal_nll == pytest.approx(0.726, abs=4 * 0.065)
+    # Once fitted, a label costs the entropy of its noise, log(0.5 sqrt(2 pi e)) = 0.726 nats. The mean of 300 such
+    # costs has a standard deviation of sqrt(0.5 / 300) = 0.041; estimating three weights from 100 examples adds 0.02.
+    assert advice.recommended.marginal_nll == pytest.approx(0.726, abs=4 * 0.046)
     assert advice.diagnosis.verdict == "not tried"
     assert advice.diagnosis.noise is None
     assert advice.against_plain is None  # There is nothing but the plain ensemble.
@@ -363,11 +358,10 @@ def test_regression_by_its_gaussian_noise():
 
 
 def test_unscaled_data_are_said_at_once_and_in_the_advice(advised):
-    examples = splits.Examples(300.0 * TEST_X, 152.0 + 77.0 * TEST_X[:, 0], np.arange(len(TEST_X)))
-    with pytest.warns(UserWarning, match="advise: .* not scaled") as caught:
-        found = advisor._wrong_scales(build, examples, regression=True)
-    assert len(caught) == len(found) == 2
-    text = str(dataclasses.replace(advised[0], warnings=found))
+    with pytest.warns(UserWarning, match="advise: inputs are not scaled"), pytest.raises(ValueError, match="labels"):
+        tfe.advise(build, 300.0 * TEST_X, TEST_Y + 1, priors=[], num_members=2)
+    remarks = tuple(scaling.remarks(build, 300.0 * TEST_X, 152.0 + 77.0 * TEST_X[:, 0], regression=True))
+    text = str(dataclasses.replace(advised[0], warnings=remarks))
     assert "warning: inputs are not scaled: 10 of 10 features" in text
     assert "warning: targets are not scaled: mean 1" in text
 
@@ -381,7 +375,7 @@ def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
         prior_scale=plain.prior_scale,
         bootstrap=None,
         num_members=10,
-        against_plain=advisor.Comparison(False, difference, difference),
+        against_plain=Comparison(False, difference, difference),
     )
     text = str(advice)
     assert "NOTHING TRIED IS SHOWN TO BEAT A PLAIN ENSEMBLE" in text
@@ -392,25 +386,18 @@ def test_a_baseline_that_nothing_beats_is_said_and_drawn(advised, tmp_path):
 
 def fail(match, *args, **kwargs):
     with pytest.raises(ValueError, match=match):
-        tfe.advise(*(args or (build, TEST_X, TEST_Y)), **({"progress": False} | kwargs))
+        tfe.advise(*(args or (build, TEST_X, TEST_Y)), **kwargs)
 
 
 def test_what_users_get_wrong():
-    fail("prior_scales >= 0", prior_scales=(0, -1))
-    fail("prior_scales >= 0", prior_scales=())
-    fail("different finite prior_scales", prior_scales=(1, 1.0))
     fail("num_members >= 2", num_members=1)
-    fail("sizes between 1 and num_members=5", num_members=5, sizes=(1, 6))
-    fail("tau >= 1", tau=0)
     fail("epochs >= 1", epochs=0)
     fail("bootstrap such as", bootstrap=0.5)
     fail("noise_std, the noise of the targets", loss="mse")
     fail("noise_std for a regression only", noise_std=1.0)
     fail("noise_std > 0", loss="mse", noise_std=-1.0)
-    fail("validation_split between 0 and 1", validation_split=1.5)
-    fail("at least 100 examples that judge for tau=10", validation_split=0.1, folds=1)
-    fail("folds=None, 1, or 3 or more", folds=2)
-    fail("validation_data=\\(x, y\\)", validation_data=TEST_X)
+    fail("number of folds, 1 for one split, or 3 or more", validation=2)
+    fail("validation=\\(x, y\\)", validation=TEST_X)
     fail("as many targets as inputs, 600", build, TEST_X, TEST_Y[:-1])
     fail("finite features", build, np.where(TEST_X > 1, np.nan, TEST_X), TEST_Y)
     fail("Expected arrays", build, iter(()), TEST_Y)
@@ -423,7 +410,7 @@ def test_diverged_training_is_said_and_left_out():
         warnings.simplefilter("ignore")
         fail(
             "lower the learning rate",
-            prior_scales=(0,),
+            priors=[],
             num_members=2,
             bootstrap=None,
             optimizer=keras.optimizers.SGD(1e30),
