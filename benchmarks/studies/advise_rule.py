@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tf_ensembles.advice import scores as advisor_scores
-from tf_ensembles.advice.scores import DYADIC, JOINT, Z95, Choice, Scores
+from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Scores
 
 # Inputs, training examples per input, temperature: few to many data, low to high noise.
 SETTINGS = (
@@ -132,7 +132,7 @@ def report(trained: list[tuple[Any, Any, Any]], members: int, examples: int) -> 
         truth = (kl[1, other] - kl[0, plain]) / math.hypot(error[1, other], error[0, plain])
         for metric, name in ((JOINT, "joint NLL"), (DYADIC, "dyadic NLL")):
             told = advisor_scores.bootstrap_difference(scores, metric)
-            said = told.value / told.error if abs(told.value) > Z95 * told.error else 0.0
+            said = told.estimate / told.error if told.excludes(0.0) else 0.0
             right = (said < 0 and truth < -SHOWN) or (said > 0 and truth > SHOWN)
             words[name].append("silent" if said == 0.0 else "right" if right else "wrong")
     print(f"\n{members} members, {examples} validation examples, {len(trained)} problems")

@@ -1,4 +1,4 @@
-"""The fronts of sub-packages: names on first use, without TensorFlow where NumPy is enough, and former names."""
+"""The fronts of sub-packages: names on first use, and without TensorFlow where NumPy is enough."""
 
 import ast
 import importlib

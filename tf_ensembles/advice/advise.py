@@ -46,6 +46,7 @@ from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 from tf_ensembles.ensemble import losses
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.metrics.kinds import Kind
+from tf_ensembles.metrics.likelihood import Floats
 from tf_ensembles.prior import PriorFunction
 
 _SIZES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
@@ -180,7 +181,7 @@ def advise(
     )
 
 
-def _stacked(arrays: Sequence[scoring.Floats], grid: tuple[int, int]) -> scoring.Floats:
+def _stacked(arrays: Sequence[Floats], grid: tuple[int, int]) -> Floats:
     """Returns `[metrics, arms, scales, ...]` of the candidates' `[metrics, ...]`."""
     return np.moveaxis(np.reshape(arrays, (*grid, *arrays[0].shape)), 2, 0)
 

@@ -15,12 +15,13 @@ from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice import text
 from tf_ensembles.advice.candidates import Candidate
 from tf_ensembles.advice.result import BootstrapDiagnosis, Comparison, Row, Verdict
-from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
+from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Scores
 from tf_ensembles.advice.training import Trained
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.intervals import Interval
 from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
@@ -97,7 +98,7 @@ def diagnose(scores: Scores, bootstrap: Bootstrap | None, results: Sequence[Resu
     return BootstrapDiagnosis(
         verdict,
         repr(bootstrap),
-        probability=0.5 * math.erfc(difference.value / (max(difference.error, 1e-300) * math.sqrt(2.0))),
+        probability=0.5 * math.erfc(difference.estimate / (max(difference.error, 1e-300) * math.sqrt(2.0))),
         difference=difference,
         dyadic=scoring.bootstrap_difference(scores, DYADIC),
         noisy=noisy,
@@ -106,7 +107,7 @@ def diagnose(scores: Scores, bootstrap: Bootstrap | None, results: Sequence[Resu
     )
 
 
-def _difference(plain: Floats, other: Floats, rows: NDArray[np.int64], tau: int) -> Estimate:
+def _difference(plain: Floats, other: Floats, rows: NDArray[np.int64], tau: int) -> Interval:
     """Returns the difference in joint NLL on some of the examples, in the order in which they were drawn."""
     rows = np.sort(rows)
     groups, pseudo = zip(*(scoring.joint_scores(part[rows][:, None], tau) for part in (plain, other)), strict=True)
@@ -129,8 +130,8 @@ def table(
         for metric, name in ((DYADIC, "dyadic"), (JOINT, "joint")):
             with np.errstate(invalid="ignore"):  # Where members diverged.
                 value, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
-            numbers |= {f"{name}_nll": value.value, f"{name}_error": value.error}
-            numbers |= {f"{name}_behind": behind.value, f"{name}_behind_error": behind.error}
+            numbers |= {f"{name}_nll": value.estimate, f"{name}_error": value.error}
+            numbers |= {f"{name}_behind": behind.estimate, f"{name}_behind_error": behind.error}
         numbers["marginal_nll"] = float(-formulas.log_mean_exp(result.likelihood).mean())
         if result.diverged:
             numbers = dict.fromkeys(numbers, math.nan)

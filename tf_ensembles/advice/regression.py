@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_ensembles import extras
-from tf_ensembles.advice import scaling, splits
-from tf_ensembles.advice import scores as scoring
+from tf_ensembles import extras, intervals
+from tf_ensembles.advice import scaling, splits, text
 from tf_ensembles.base import Array
+from tf_ensembles.intervals import Interval
 
 # A Gaussian process takes the cube of this many examples.
 _MOST_EXAMPLES = 1000
@@ -70,12 +70,12 @@ def notes(prior_scale: float, units: Units | None, split: splits.Split) -> Itera
         yield f"prior scale {prior_scale:g} is {scales} in the target's own units"
     baseline = gaussian_process(split)
     if baseline is not None:
-        value = baseline.value + (0.0 if units is None else units.log_density * split.tau)
-        baseline = dataclasses.replace(baseline, value=value)
-        yield f"a Gaussian process (RBF kernel and noise) has a joint NLL of {baseline} on the same examples"
+        baseline = baseline.plus(0.0 if units is None else units.log_density * split.tau)
+        described = text.interval(baseline)
+        yield f"a Gaussian process (RBF kernel and noise) has a joint NLL of {described} on the same examples"
 
 
-def gaussian_process(split: splits.Split) -> scoring.Estimate | None:
+def gaussian_process(split: splits.Split) -> Interval | None:
     """Returns the joint NLL of a Gaussian process on the examples that judge; None where it would take long."""
     part = split.parts[0]
     x, y = part.train.x, part.train.y
@@ -84,7 +84,7 @@ def gaussian_process(split: splits.Split) -> scoring.Estimate | None:
     if not extras.is_available("sklearn") or not is_table or size > _MOST_EXAMPLES:
         return None
     values = np.concatenate([_joint_nlls(part, split.tau) for part in split.parts])
-    return scoring.Estimate(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+    return intervals.normal(values.mean(), values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _joint_nlls(part: splits.Part, tau: int) -> list[float]:

@@ -90,7 +90,7 @@ def make_split(x: Any, y: Any, validation: Any, seed: int) -> Split:
     # A random order once; ids keep naming the rows that the user gave.
     examples = examples.take(random.permutation(len(examples)))
     if isinstance(validation, tuple | list) and len(validation) == 2:
-        judge = _checked(*validation, "validation")
+        judge = _checked(validation[0], validation[1], "validation")
         return _single(examples, judge.take(random.permutation(len(judge))), "given ones")
     if validation is not None and (not isinstance(validation, int) or validation < 1 or validation == 2):
         raise ValueError(

@@ -18,7 +18,7 @@ from benchmarks import stats
 from benchmarks.studies.fashion import data, preset
 from benchmarks.studies.fashion.preset import BP, N, P
 from tf_ensembles import metrics
-from tf_ensembles.decisions import foreign
+from tf_ensembles.decisions import ood
 
 PAIRS = ((P, N), (BP, P))
 SCORES = {"nll": "NLL", "dyadic_nll": "dyadic NLL"}
@@ -63,7 +63,7 @@ def _of_labels(name: str, labels: NDArray[np.int64]) -> Score:
 
 def _of_foreign(method: Any) -> Score:
     def score(parts: Sequence[Logits], rows: NDArray[np.int64]) -> float:
-        known, strange = (foreign.ood_score(part[rows], method) for part in parts)
+        known, strange = (ood.ood_score(part[rows], method) for part in parts)
         return float(metrics.auroc(known, strange))
 
     return score

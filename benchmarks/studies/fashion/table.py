@@ -21,7 +21,7 @@ from benchmarks.studies import kept
 from benchmarks.studies.fashion import compare, data, preset, runs
 from benchmarks.studies.fashion.preset import BP, DROPOUT, EPINET, ONE, N, P
 from tf_ensembles import extras, metrics
-from tf_ensembles.decisions import foreign
+from tf_ensembles.decisions import ood
 
 # What others publish for this network, ten members: accuracy, NLL, ECE. And a deep ensemble's AUROC against MNIST.
 PUBLISHED = {ONE: (0.910, 0.321, None), "ensemble-n": (0.932, 0.200, 0.010)}
@@ -130,7 +130,7 @@ def score(agent: str, logits: dict[str, NDArray[Any]], images: dict[str, data.Im
     for method in OOD:
         if agent == ONE and method == "mutual_information":
             continue  # One model does not disagree with itself.
-        known, strange = (foreign.ood_score(logits[name], method) for name in ("test", "mnist"))  # type: ignore[arg-type]
+        known, strange = (ood.ood_score(logits[name], method) for name in ("test", "mnist"))  # type: ignore[arg-type]
         for score, value in (
             ("auroc", metrics.auroc(known, strange)),
             ("aupr", metrics.aupr(known, strange)),

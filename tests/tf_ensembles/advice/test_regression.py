@@ -29,7 +29,7 @@ def test_targets_in_other_units_get_the_same_advice():
         advice = tfe.advise(line, X, 5000.0 + 100.0 * Y, **given)
     # Nats per label in units that are a hundred times as small.
     assert advice.recommended.marginal_nll == pytest.approx(COST + np.log(100.0), abs=ABOUT)
-    assert advice.joint_nll.value == pytest.approx(10 * (COST + np.log(100.0)), abs=10 * ABOUT)
+    assert advice.joint_nll.estimate == pytest.approx(10 * (COST + np.log(100.0)), abs=10 * ABOUT)
     text = str(advice)
     assert "warning: targets are not scaled, and were standardized here: fit (y - " in text
     (process,) = [note for note in advice.notes if note.startswith("a Gaussian process")]
