@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tf_ensembles import plot as plot
     from tf_ensembles import priors as priors
     from tf_ensembles import testbed as testbed
-    from tf_ensembles.advice.advise import Advice as Advice
     from tf_ensembles.advice.advise import advise as advise
+    from tf_ensembles.advice.result import Advice as Advice
     from tf_ensembles.assessment.assess import Assessment as Assessment
     from tf_ensembles.assessment.assess import assess as assess
     from tf_ensembles.base import Agent as Agent
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from tf_ensembles.decisions.calibration import Calibrated as Calibrated
     from tf_ensembles.decisions.calibration import calibrate as calibrate
     from tf_ensembles.decisions.conformal import Conformal as Conformal
-    from tf_ensembles.decisions.foreign import batch_ood_score as batch_ood_score
-    from tf_ensembles.decisions.foreign import mahalanobis_score as mahalanobis_score
-    from tf_ensembles.decisions.foreign import ood_score as ood_score
+    from tf_ensembles.decisions.ood import batch_ood_score as batch_ood_score
+    from tf_ensembles.decisions.ood import mahalanobis_score as mahalanobis_score
+    from tf_ensembles.decisions.ood import ood_score as ood_score
     from tf_ensembles.decisions.selective import selective_threshold as selective_threshold
     from tf_ensembles.ensemble.callbacks import BackupAndRestore as BackupAndRestore
     from tf_ensembles.ensemble.callbacks import MemberEarlyStopping as MemberEarlyStopping
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
-        "Advice": "tf_ensembles.advice.advise",
+        "Advice": "tf_ensembles.advice.result",
         "Agent": "tf_ensembles.base",
         "Assessment": "tf_ensembles.assessment.assess",
         "BackupAndRestore": "tf_ensembles.ensemble.callbacks",
@@ -81,17 +81,17 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "acquire": "tf_ensembles.decisions.acquisition",
         "advise": "tf_ensembles.advice.advise",
         "assess": "tf_ensembles.assessment.assess",
-        "batch_ood_score": "tf_ensembles.decisions.foreign",
+        "batch_ood_score": "tf_ensembles.decisions.ood",
         "calibrate": "tf_ensembles.decisions.calibration",
         "export_saved_model": "tf_ensembles.ensemble.export",
         "fit_sharded": "tf_ensembles.methods.sharding",
         "joint_information": "tf_ensembles.decisions.acquisition",
         "linear": "tf_ensembles.linear",
         "losses": "tf_ensembles.regression.losses",
-        "mahalanobis_score": "tf_ensembles.decisions.foreign",
+        "mahalanobis_score": "tf_ensembles.decisions.ood",
         "metrics": "tf_ensembles.metrics",
         "plot": "tf_ensembles.plot",
-        "ood_score": "tf_ensembles.decisions.foreign",
+        "ood_score": "tf_ensembles.decisions.ood",
         "priors": "tf_ensembles.priors",
         "number_examples": "tf_ensembles.ensemble.data",
         "selective_threshold": "tf_ensembles.decisions.selective",

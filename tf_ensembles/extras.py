@@ -30,18 +30,6 @@ EXTRA_OF = {
     "sklearn": "dev",
     "tensorboard": "dev",
 }
-_SPELLED = {
-    "matplotlib": "Matplotlib",
-    "scipy": "SciPy",
-    "tensorflow_datasets": "TensorFlow Datasets",
-    "tensorflow_probability": "TensorFlow Probability",
-    "tf_keras": "tf-keras",
-    "tf_agents": "TF-Agents",
-    "ray": "Ray",
-    "mkdocs": "MkDocs",
-    "sklearn": "scikit-learn",
-    "tensorboard": "TensorBoard",
-}
 # TF-Agents pins packages that were never built for a later Python.
 LAST_PYTHON = {"tf_agents": (3, 11)}
 
@@ -62,8 +50,8 @@ def how_to_install(package: str) -> str:
 
 def missing(package: str, user: str | None = None) -> str:
     """Returns the line for a package that is missing; `user` is what needs it, such as "A plot"."""
-    name = _SPELLED.get(package, package)
-    return f"{f'{user} needs {name}' if user else f'{name} is missing'}. Install it with: {how_to_install(package)}"
+    reason = f"{user} needs {package}" if user else f"{package} is missing"
+    return f"{reason}. Install it with: {how_to_install(package)}"
 
 
 def require(package: str, user: str | None = None) -> None:

@@ -81,8 +81,8 @@ class Mlp(Recipe):
         """Returns a new prior for what was seen."""
         inputs, features = _features(sight)
         for size in self.hidden:
-            features = _random_dense(size, self.activation)(features)
-        return keras.Model(inputs, _random_dense(sight.num_outputs)(features))
+            features = _random_dense(features, size, self.activation)
+        return keras.Model(inputs, _random_dense(features, sight.num_outputs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Conv(Recipe):
         for count in self.channels:
             fan_in = int(features.shape[-1]) * self.kernel_size**dims
             features = layer(count, self.kernel_size, padding="same", activation="relu", **_random(fan_in))(features)
-        return keras.Model(inputs, _random_dense(sight.num_outputs)(_flat(features)))
+        return keras.Model(inputs, _random_dense(_flat(features), sight.num_outputs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,15 +201,9 @@ def _random(fan_in: int) -> dict[str, Any]:
     }
 
 
-class _random_dense:  # noqa: N801 - called like a layer.
-    """A dense layer whose initializers follow from its input."""
-
-    def __init__(self, units: int, activation: str | None = None) -> None:
-        self._units, self._activation = units, activation
-
-    def __call__(self, features: Any) -> Any:
-        initial = _random(int(features.shape[-1]))
-        return keras.layers.Dense(self._units, activation=self._activation, **initial)(features)
+def _random_dense(features: Any, units: int, activation: str | None = None) -> Any:
+    """Returns the output of a dense layer whose initializers follow from its input."""
+    return keras.layers.Dense(units, activation=activation, **_random(int(features.shape[-1])))(features)
 
 
 def _features(sight: Sight) -> tuple[Any, Any]:

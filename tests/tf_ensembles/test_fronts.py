@@ -1,4 +1,4 @@
-"""The fronts of sub-packages: names on first use, without TensorFlow where NumPy is enough, and former names."""
+"""The fronts of sub-packages: names on first use, and without TensorFlow where NumPy is enough."""
 
 import ast
 import importlib
@@ -6,13 +6,9 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from tests.needs import needs, needs_checkout
-from tf_ensembles import linear, testbed
-from tf_ensembles.linear import problems as linear_problems
-from tf_ensembles.linear import theory
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 FRONTS = ["tf_ensembles.metrics", "tf_ensembles.linear", "tf_ensembles.testbed", "tf_ensembles.advice"]
@@ -64,42 +60,3 @@ linear.LinearAgent, linear.Perturbation, draws.Purpose.PRIOR, machine.usable_cor
 def test_numpy_is_enough_for_functions_and_testbed():
     result = subprocess.run([sys.executable, "-c", WITHOUT.format(root=str(ROOT))], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-@pytest.mark.parametrize(
-    ("package", "former", "now"),
-    [
-        (linear, "ensemble_law", "ensemble_distribution"),
-        (linear, "law_from_sums", "distribution_from_sums"),
-        (linear, "minimise", "minimize"),
-        (testbed, "InputLaw", "InputDistribution"),
-    ],
-)
-def test_former_names_work_and_say_what_replaced_them(package, former, now):
-    message = f"{package.__name__}.{former} is now {package.__name__}.{now}"
-    with pytest.warns(DeprecationWarning, match=message) as caught:
-        assert getattr(package, former) is getattr(package, now)
-    assert caught[0].filename == __file__
-    assert former not in package.__all__
-
-
-@needs("tensorflow_probability")
-def test_former_methods_and_arguments_of_linear_work_and_say_what_replaced_them():
-    problems = linear_problems.sample_problems(linear_problems.make_setting(2, 10), 3, seed=0)
-    now = problems.distribution("ensemble-p")
-    with pytest.warns(DeprecationWarning, match=r"Problems\.law is now Problems\.distribution"):
-        former = problems.law("ensemble-p")
-    np.testing.assert_array_equal(former.cov, now.cov)
-    with pytest.warns(DeprecationWarning, match="unit_law is now unit"):
-        assert theory.tuned_prior_variance(problems.posterior(), unit_law=now) > 0
-    with pytest.warns(DeprecationWarning, match="law is now distribution"):
-        value = theory.finite_ensemble_kl(problems.posterior(), law=now, num_members=9)
-    np.testing.assert_array_equal(value, theory.finite_ensemble_kl(problems.posterior(), now, 9))
-
-
-def test_a_former_field_of_a_diagnosis_works_and_says_what_replaced_it():
-    from tf_ensembles.advice import BootstrapDiagnosis
-
-    diagnosis = BootstrapDiagnosis("not tried", "none", float("nan"))
-    with pytest.warns(DeprecationWarning, match=r"BootstrapDiagnosis\.bootstrap"):
-        assert diagnosis.law == "none"

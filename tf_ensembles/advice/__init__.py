@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tf_ensembles.advice.result import Comparison as Comparison
     from tf_ensembles.advice.result import Confidence as Confidence
     from tf_ensembles.advice.result import Row as Row
-    from tf_ensembles.advice.scores import Estimate as Estimate
+    from tf_ensembles.intervals import Interval as Interval
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "BootstrapDiagnosis": "tf_ensembles.advice.result",
         "Comparison": "tf_ensembles.advice.result",
         "Confidence": "tf_ensembles.advice.result",
-        "Estimate": "tf_ensembles.advice.scores",
+        "Interval": "tf_ensembles.intervals",
         "Row": "tf_ensembles.advice.result",
     },
 )

@@ -1,84 +1,70 @@
-"""Which priors `advise` tries: scales, and for the ready-made priors length scales as well."""
+"""Which priors `advise` tries: those that are given, or a grid of scales, with length scales where a prior has one."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from tf_ensembles import priors
+from tf_ensembles import priors as recipes
 from tf_ensembles.prior import PriorFunction
 
-# Of a builder of one's own, whose outputs have no unit, and of a prior that has one.
-_SCALES, _SCALES_WITH_UNIT = (0.0, 0.3, 1.0, 3.0, 10.0), (0.0, 1.0, 3.0)
+# Of a builder, whose outputs have no unit, and of a prior that has one.
+_SCALES, _SCALES_WITH_UNIT = (0.3, 1.0, 3.0, 10.0), (1.0, 3.0)
 _LENGTHS = (0.5, 1.0, 2.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A prior to try."""
+    """A prior to try; None for the plain ensemble."""
 
-    scale: float  # 0: no prior
-    length_scale: float | None  # None: this prior has none
-    build: Any
+    prior: PriorFunction | None
 
     @property
-    def prior(self) -> PriorFunction | None:
-        """What `Ensemble` takes."""
-        return PriorFunction(self.build, self.scale) if self.scale else None
+    def scale(self) -> float:
+        """The prior's scale, 0 without a prior."""
+        return 0.0 if self.prior is None else float(self.prior.scale)
+
+    @property
+    def length_scale(self) -> float | None:
+        """The prior's length scale; None if it has none."""
+        recipe = None if self.prior is None else self.prior.build
+        return recipe.length_scale if isinstance(recipe, recipes.Fourier) else None
 
     def __str__(self) -> str:
-        return (
-            f"{self.scale:g}" if self.length_scale is None else f"{self.scale:g} (length scale {self.length_scale:g})"
-        )
+        length = "" if self.length_scale is None else f" (length scale {self.length_scale:g})"
+        return f"{self.scale:g}{length}"
 
 
-def make(
-    build_prior: Any, x: Any, prior_scales: Sequence[float] | None, length_scales: Sequence[float] | None
-) -> tuple[Candidate, ...]:
-    """Returns the candidates, the plain ensemble first.
+def make(priors: Any, x: Any) -> tuple[Candidate, ...]:
+    """Returns the candidates by scale and length scale, the plain ensemble first: others have to beat it.
 
     Args:
-        build_prior: a function that returns a prior, one of `tfe.priors`, or "auto".
+        priors: a list of prior functions; or a builder, a prior of `tfe.priors` or "auto", to try in a grid.
         x: inputs; "auto" has a length scale for vectors, and none for images and sequences.
-        prior_scales: the scales to try; None chooses.
-        length_scales: the length scales to try with each; None chooses.
     """
-    recipe = PriorFunction(build_prior, 1.0).recipe
-    scales = _checked("prior_scales >= 0", prior_scales, _SCALES if recipe is None else _SCALES_WITH_UNIT, zero=True)
-    lengths: tuple[float | None, ...] = (None,)
-    if _has_length(recipe, x):
-        lengths = _checked("length_scales > 0", length_scales, _LENGTHS, zero=False)
-    elif length_scales is not None:
-        raise ValueError(
-            "Expected length_scales only with a prior that has one: build_prior='auto' on vectors, or "
-            f"tfe.priors.fourier(). Received: {length_scales!r}, with {build_prior!r}"
-        )
-    found = [Candidate(0.0, None, build_prior)]  # The plain ensemble is what others have to beat.
-    for scale in scales:
-        for length in lengths if scale else ():
-            build = build_prior if length is None else dataclasses.replace(_fourier(recipe), length_scale=length)
-            found.append(Candidate(scale, length, build))
-    return tuple(found)
+    if isinstance(priors, list | tuple):
+        if not all(isinstance(prior, PriorFunction) and isinstance(prior.scale, int | float) for prior in priors):
+            raise ValueError(f"Expected priors, a list of tfe.PriorFunction with one scale each. Received: {priors!r}")
+        listed = [Candidate(prior) for prior in priors if prior.scale]
+    else:
+        listed = [Candidate(prior) for prior in _grid(PriorFunction(priors), x)]
+    tried = {(one.scale, one.length_scale or 0.0): one for one in listed}
+    if len(tried) < len(listed):
+        raise ValueError(f"Expected priors of different scales or length scales. Received: {priors!r}")
+    return (Candidate(None), *(tried[key] for key in sorted(tried)))
 
 
-def _fourier(recipe: Any) -> priors.Fourier:
-    return recipe if isinstance(recipe, priors.Fourier) else priors.Fourier()
+def _grid(prior: PriorFunction, x: Any) -> list[PriorFunction]:
+    scales = _SCALES if prior.recipe is None else _SCALES_WITH_UNIT
+    builds = [prior.build]
+    if isinstance(prior.recipe, recipes.Fourier) or (isinstance(prior.recipe, recipes.Auto) and _are_vectors(x)):
+        fourier = prior.recipe if isinstance(prior.recipe, recipes.Fourier) else recipes.Fourier()
+        builds = [dataclasses.replace(fourier, length_scale=length) for length in _LENGTHS]
+    return [PriorFunction(build, scale) for scale in scales for build in builds]
 
 
-def _has_length(recipe: Any, x: Any) -> bool:
-    if isinstance(recipe, priors.Auto):
-        leaves = keras.tree.flatten(x)
-        return len(leaves) > 1 or len(leaves[0].shape) == 2  # As `Auto` itself decides.
-    return isinstance(recipe, priors.Fourier)
-
-
-def _checked(what: str, given: Sequence[float] | None, default: tuple[float, ...], zero: bool) -> tuple[float, ...]:
-    listed = default if given is None else tuple(float(value) for value in given)
-    inside = all(0.0 <= value < math.inf and (zero or value > 0.0) for value in listed)
-    if not listed or len(set(listed)) < len(listed) or not inside:
-        raise ValueError(f"Expected different finite {what}. Received: {given!r}")
-    return tuple(sorted(listed))
+def _are_vectors(x: Any) -> bool:
+    leaves = keras.tree.flatten(x)
+    return len(leaves) > 1 or len(leaves[0].shape) == 2  # As `Auto` itself decides.

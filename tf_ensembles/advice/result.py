@@ -1,4 +1,4 @@
-"""What `advise` returns: the recommendation, what was seen, and how sure it is."""
+"""What `advise` returns: the recommendation, what it rests on, and how sure it is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import pathlib
 from typing import Literal
 
-from tf_ensembles import moved
 from tf_ensembles.advice import text
-from tf_ensembles.advice.scores import Estimate
 from tf_ensembles.bootstrap import Bootstrap
+from tf_ensembles.intervals import Interval
 from tf_ensembles.prior import PriorFunction
 
 Verdict = Literal["helps", "hurts", "no difference shown", "not tried"]
@@ -65,8 +64,8 @@ class Comparison:
     """
 
     beaten: bool
-    joint: Estimate
-    dyadic: Estimate
+    joint: Interval
+    dyadic: Interval
 
     def __str__(self) -> str:
         if not self.beaten:
@@ -87,31 +86,25 @@ class BootstrapDiagnosis:
     verdict: Verdict
     bootstrap: str  # the distribution of weights that was tried, or "none"
     probability: float  # that it helps, if the difference is normal; NaN if not tried
-    difference: Estimate | None = None  # of the joint NLL: it decides
-    dyadic: Estimate | None = None
-    noisy: Estimate | None = None  # of the joint NLL
-    quiet: Estimate | None = None
+    difference: Interval | None = None  # of the joint NLL: it decides
+    dyadic: Interval | None = None
+    noisy: Interval | None = None  # of the joint NLL
+    quiet: Interval | None = None
     noise: tuple[float, float] | None = None  # None for a regression, whose noise is what `noise_std` says
-
-    @property
-    def law(self) -> str:
-        """The former name of `bootstrap`."""
-        moved.warn("BootstrapDiagnosis.law", "BootstrapDiagnosis.bootstrap")
-        return self.bootstrap
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What `advise` recommends, what it saw, and how sure it is. `print` it, or `plot` it."""
+    """What `advise` recommends, what it rests on, and how sure it is. `print` it, or `plot` it."""
 
     prior_scale: float
     num_members: int
     bootstrap: Bootstrap | None
     epochs: int  # to train for: where examples that took no part in training said to stop
-    joint_nll: Estimate  # of advice like this: chosen on one half of the examples that judge, judged on the other
-    dyadic_nll: Estimate  # likewise
+    joint_nll: Interval  # of advice like this: chosen on one half of the examples that judge, judged on the other
+    dyadic_nll: Interval  # likewise
     against_plain: Comparison | None  # None if there is nothing to compare
-    against_single: Estimate | None  # joint NLL of advice like this minus a single model's; None if that diverged
+    against_single: Interval | None  # joint NLL of advice like this minus a single model's; None if that diverged
     confidence: Confidence
     diagnosis: BootstrapDiagnosis
     table: tuple[Row, ...]

@@ -23,8 +23,10 @@ _SCALES_ITSELF = (
 )
 
 
-def remarks(member: keras.Model, x: Any, y: Array, regression: bool) -> Iterator[str]:
+def remarks(build_member: Any, x: Any, y: Array, regression: bool) -> Iterator[str]:
     """Yields what is wrong with the scales of inputs `[batch, ...]` and of a regression's targets `[batch, ...]`."""
+    # A model instead of a function is refused by `Ensemble`.
+    member = build_member() if callable(build_member) and not isinstance(build_member, keras.Model) else None
     if not any(isinstance(layer, _SCALES_ITSELF) for layer in _layers(member)):
         for leaf in tf.nest.flatten(x):
             if np.issubdtype(leaf.dtype, np.number):

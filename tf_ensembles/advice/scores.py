@@ -1,4 +1,4 @@
-"""What `advise` reads off member likelihoods: NLLs of sub-ensembles, their errors, and the rule that chooses.
+"""What `advise` computes from member likelihoods: NLLs of sub-ensembles, their errors, and the rule that chooses.
 
 There are one or two arms, without and with bootstrap, of all prior scales, and two metrics: the joint NLL of tau
 different examples and the dyadic NLL, in which two examples are repeated with their labels. Validation examples are
@@ -23,36 +23,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import intervals
+from tf_ensembles.intervals import Interval
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
 
 JOINT, DYADIC = 0, 1
+Z95 = intervals.NORMAL
 
-# Two-sided 95% of a normal distribution.
-Z95 = 1.959964
 # A group that only one member explains at all counts at most this many nats without it.
 _LARGEST_NLL = 700.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A mean, its standard error over validation examples and members, and its 95% interval."""
-
-    value: float
-    error: float
-
-    @property
-    def low(self) -> float:
-        """The interval's lower end."""
-        return self.value - Z95 * self.error
-
-    @property
-    def high(self) -> float:
-        """The interval's upper end."""
-        return self.value + Z95 * self.error
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} (95% interval {self.low:.3g} to {self.high:.3g})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +75,10 @@ class Scores:
         """
         others = self.usable.copy()
         others[0, 0] = False
-        mine = others & (np.arange(len(others)) == arm)[:, None]
-        return mine if mine.any() else others
+        of_arm = others & (np.arange(len(others)) == arm)[:, None]
+        return of_arm if of_arm.any() else others
 
-    def estimate(self, metric: int, at: Choice, minus: Choice | None = None) -> Estimate:
+    def estimate(self, metric: int, at: Choice, minus: Choice | None = None) -> Interval:
         """Returns the mean of a candidate, or its paired difference from another's."""
         first = (metric, at.arm, at.scale, at.size)
         values, influence = self.values[first], self.influence[first].mean(axis=0)
@@ -108,11 +88,11 @@ class Scores:
         return mean_estimate(values, influence)
 
 
-def mean_estimate(values: Floats, influence: Floats) -> Estimate:
+def mean_estimate(values: Floats, influence: Floats) -> Interval:
     """Returns the mean of `values` `[groups]` with the error of both groups and members, `influence` `[members]`."""
     groups, members = len(values), len(influence)
     variance = values.var(ddof=1) / groups + np.sum(influence**2) / (members * (members - 1))
-    return Estimate(float(values.mean()), math.sqrt(variance))
+    return intervals.normal(values.mean(), math.sqrt(variance))
 
 
 def block_length(tau: int) -> int:
@@ -188,8 +168,8 @@ def best_scale(scores: Scores, arm: int, means: Floats) -> int:
 def best_other(scores: Scores, arm: int, means: Floats) -> Choice:
     """Returns the candidate of an arm with the lowest joint NLL at the largest size, the plain ensemble left out."""
     joint = np.where(scores.others(arm), means[JOINT, :, :, -1], np.inf)
-    found, scale = np.unravel_index(int(np.argmin(joint)), joint.shape)
-    return Choice(int(found), int(scale), -1)
+    best_arm, scale = np.unravel_index(int(np.argmin(joint)), joint.shape)
+    return Choice(int(best_arm), int(scale), -1)
 
 
 def choose_size(scores: Scores, arm: int, scale: int, means: Floats) -> Choice:
@@ -197,10 +177,10 @@ def choose_size(scores: Scores, arm: int, scale: int, means: Floats) -> Choice:
     num_sizes = means.shape[-1]
     largest = Choice(arm, scale, num_sizes - 1)
     for size in range(num_sizes):
-        mine = Choice(arm, scale, size)
+        candidate = Choice(arm, scale, size)
         behind = means[:, arm, scale, size] - means[:, arm, scale, -1]
-        if all(behind[metric] <= scores.estimate(metric, mine, largest).error for metric in (JOINT, DYADIC)):
-            return mine
+        if all(behind[metric] <= scores.estimate(metric, candidate, largest).error for metric in (JOINT, DYADIC)):
+            return candidate
     return largest
 
 
@@ -223,27 +203,27 @@ def make_rule(scores: Scores, arm: int, beaten: bool | None) -> Rule:
     return rule
 
 
-def bootstrap_difference(scores: Scores, metric: int) -> Estimate:
+def bootstrap_difference(scores: Scores, metric: int) -> Interval:
     """Returns the NLL with minus the NLL without bootstrap, at the largest size, each with its own best scale."""
     with_, without = (lambda means, arm=arm: Choice(arm, best_scale(scores, arm, means), -1) for arm in (1, 0))
     return crossed(scores, metric, with_, without)
 
 
-def gain(scores: Scores, arm: int, metric: int) -> Estimate:
+def gain(scores: Scores, arm: int, metric: int) -> Interval:
     """Returns the NLL of the best other candidate of an arm minus that of the plain ensemble, at the largest size."""
     return crossed(scores, metric, lambda means: best_other(scores, arm, means), lambda _: PLAIN)
 
 
-def beats_plain(joint: Estimate, dyadic: Estimate) -> bool:
+def beats_plain(joint: Interval, dyadic: Interval) -> bool:
     """Whether gains over the plain ensemble are shown: in the joint NLL, or in the dyadic NLL with the joint no worse.
 
     The dyadic NLL sees differences between members with far fewer examples, but may see them where there is only label
     noise: the joint NLL has to agree.
     """
-    return joint.high < 0.0 or (dyadic.high < 0.0 and joint.value < 0.0)
+    return joint.high < 0.0 or (dyadic.high < 0.0 and joint.estimate < 0.0)
 
 
-def crossed(scores: Scores, metric: int, rule: Rule, minus: Rule | None = None) -> Estimate:
+def crossed(scores: Scores, metric: int, rule: Rule, minus: Rule | None = None) -> Interval:
     """Returns the NLL of what a rule chooses on one fold, measured on the other fold, over both ways round.
 
     With `minus`, less that of what this rule chooses, paired.
@@ -253,8 +233,8 @@ def crossed(scores: Scores, metric: int, rule: Rule, minus: Rule | None = None) 
     for (sign, chooses), fold in itertools.product(signed, (0, 1)):
         choice = chooses(scores.means(1 - fold))
         at = (metric, choice.arm, choice.scale, choice.size)
-        mine = scores.folds == fold
-        values[mine] += sign * scores.values[at][mine]
+        judging = scores.folds == fold
+        values[judging] += sign * scores.values[at][judging]
         influence += 0.5 * sign * scores.influence[at][fold]
     return mean_estimate(values, influence)
 

@@ -4,8 +4,7 @@
 - Few examples: cross-fitting. The examples are cut into folds. Each fold judges ensembles that were trained without it,
   and whose training other folds stopped, so that every example trains, stops and judges, and never two of these for one
   ensemble.
-- Validation data of the user's: they judge. With many training examples, some of these stop; with few, folds of them
-  say in turn how many epochs are best, and what is judged is trained on all.
+- Validation data of the user's: they judge, and a fifth of the other examples stops training.
 """
 
 from __future__ import annotations
@@ -24,14 +23,17 @@ from tf_ensembles.ensemble import data as checks
 
 Rows = NDArray[np.int64]
 
-# With fewer examples than this in a part, folds take turns.
+# The share of the examples that judges, and of the rest that stops training.
+_SHARE = 0.2
+# With fewer examples that judge, folds take turns.
 _ENOUGH = 500
-# With fewer folds, too little would be left to train on.
-_LEAST_FOLDS = 5
+_NUM_FOLDS = 5
 # A part that only says when to stop need not be larger.
 _MOST_TO_STOP = 2000
 # Blocks of examples that must judge: fewer tell nothing about the spread between them.
 _LEAST_BLOCKS = 10
+# Labels per joint prediction; the second where too few examples judge for the first.
+_TAUS = (10, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,141 +54,99 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One training: on what, stopped by what, and judged by what. `stop` and `judge` may be None."""
+    """One training: on what, stopped by what, and judged by what."""
 
     train: Examples
-    stop: Examples | None
-    judge: Examples | None
+    stop: Examples
+    judge: Examples
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The trainings of a candidate.
-
-    `parts` are trained first, and choose the number of epochs. Then `whole`, if any, is trained for that many. The
-    examples that judge are those of all parts in turn, or those of `whole`: an even number of whole blocks.
-    """
+    """The trainings of a candidate. An even number of whole blocks of examples judges."""
 
     parts: tuple[Part, ...]
-    whole: Part | None
-    how: str  # in words
-
-    @property
-    def judge(self) -> list[Examples]:
-        """What judges, part by part."""
-        parts = self.parts if self.whole is None else (self.whole,)
-        return [part.judge for part in parts if part.judge is not None]
+    tau: int  # labels per joint prediction
+    description: str
 
     @property
     def num_judging(self) -> int:
         """How many examples judge."""
-        return sum(len(examples) for examples in self.judge)
+        return sum(len(part.judge) for part in self.parts)
 
 
-def make_split(
-    x: Any,
-    y: Any,
-    fraction: float,
-    given: tuple[Any, Any] | None,
-    folds: int | None,
-    stops: bool,
-    seed: int,
-    tau: int,
-) -> Split:
+def make_split(x: Any, y: Any, validation: Any, seed: int) -> Split:
     """Divides examples.
 
     Args:
         x: inputs `[batch, ...]`, or a structure of them.
         y: targets `[batch, ...]`.
-        fraction: the share of the examples that judge, and of the rest that stops training.
-        given: `(x, y)` that judge instead.
-        folds: how many folds take turns; 1 for one split; None decides by the number of examples.
-        stops: whether some examples are kept to stop training.
+        validation: `(x, y)` that judge; or how many folds take turns, 1 for one split; None decides by the number of
+            examples.
         seed: decides the order.
-        tau: labels per joint prediction.
     """
-    if not 0.0 < fraction < 1.0:
-        raise ValueError(f"Expected a validation_split between 0 and 1. Received: {fraction}")
-    if folds is not None and (not isinstance(folds, int) or folds < 1 or (folds == 2 and given is None and stops)):
-        raise ValueError(f"Expected folds=None, 1, or 3 or more: to train, to stop and to judge. Received: {folds!r}")
     examples = _checked(x, y, "x, y")
     random = np.random.default_rng(seed)
     # A random order once; ids keep naming the rows that the user gave.
     examples = examples.take(random.permutation(len(examples)))
-    if folds is None:
-        folds = 1 if len(examples) * fraction >= _ENOUGH else max(_LEAST_FOLDS, round(1.0 / fraction))
-    unit = scoring.block_length(tau)
-    if given is not None:
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise ValueError(f"Expected validation_data=(x, y). Received: {type(given)}")
-        judge = _checked(*given, "validation_data")
-        judge = judge.take(random.permutation(len(judge)))
-        judge = judge.take(np.arange(_even(len(judge), unit, tau, len(examples))))
-        return _judged_by(judge, examples, fraction, folds, stops)
-    if folds == 1:
-        return _three_ways(examples, fraction, stops, unit, tau)
-    return _cross_fitted(examples, folds, stops, unit, tau)
+    if isinstance(validation, tuple | list) and len(validation) == 2:
+        judge = _checked(validation[0], validation[1], "validation")
+        return _single(examples, judge.take(random.permutation(len(judge))), "given ones")
+    if validation is not None and (not isinstance(validation, int) or validation < 1 or validation == 2):
+        raise ValueError(
+            "Expected validation=(x, y) or a number of folds, 1 for one split, or 3 or more: to train, to stop and to "
+            f"judge. Received: {validation if isinstance(validation, int) else type(validation)}"
+        )
+    if validation is None:
+        validation = 1 if len(examples) * _SHARE >= _ENOUGH else _NUM_FOLDS
+    if validation > 1:
+        return _cross_fitted(examples, validation)
+    at = math.floor(len(examples) * (1.0 - _SHARE))
+    return _single(examples.take(np.arange(at)), examples.take(np.arange(at, len(examples))), "others")
 
 
-def _judged_by(judge: Examples, examples: Examples, fraction: float, folds: int, stops: bool) -> Split:
-    if not stops:
-        return Split((Part(examples, None, judge),), None, f"{len(judge)} given examples judge")
-    if folds == 1 or len(examples) < 2 * folds:
-        train, stop = _held_out(examples, fraction)
-        how = f"{len(train)} examples trained, {len(stop)} stopped training, {len(judge)} given ones judge"
-        return Split((Part(train, stop, judge),), None, how)
-    length = len(examples) // folds
-    rows = np.arange(len(examples))
-    chunks = [rows[fold * length : (fold + 1) * length] for fold in range(folds)]
-    parts = tuple(Part(examples.take(np.setdiff1d(rows, c)), examples.take(c), None) for c in chunks)
-    how = f"{folds} folds of {len(examples)} examples chose the epochs, then all trained; {len(judge)} given ones judge"
-    return Split(parts, Part(examples, None, judge), how)
-
-
-def _three_ways(examples: Examples, fraction: float, stops: bool, unit: int, tau: int) -> Split:
-    at = math.floor(len(examples) * (1.0 - fraction))
-    judge, train = examples.take(np.arange(at, len(examples))), examples.take(np.arange(at))
-    judge = judge.take(np.arange(_even(len(judge), unit, tau, at)))
-    if not stops:
-        return Split((Part(train, None, judge),), None, f"{at} examples trained, {len(judge)} others judge")
-    train, stop = _held_out(train, fraction)
-    how = f"{len(train)} examples trained, {len(stop)} others stopped training, {len(judge)} others judge"
-    return Split((Part(train, stop, judge),), None, how)
-
-
-def _held_out(examples: Examples, fraction: float) -> tuple[Examples, Examples]:
-    size = min(_MOST_TO_STOP, max(1, round(len(examples) * fraction)))
+def _single(examples: Examples, judge: Examples, name: str) -> Split:
+    size = min(_MOST_TO_STOP, max(1, round(len(examples) * _SHARE)))
     if size >= len(examples):
         raise ValueError(f"Expected examples to train on and others to stop by. Received: {len(examples)}")
     rows = np.arange(len(examples))
-    return examples.take(rows[:-size]), examples.take(rows[-size:])
+    train, stop = examples.take(rows[:-size]), examples.take(rows[-size:])
+    tau = _choose_tau(len(judge), 1)
+    blocks = len(judge) // (2 * scoring.block_length(tau))
+    judge = judge.take(np.arange(blocks * 2 * scoring.block_length(tau)))
+    description = f"{len(train)} examples trained, {len(stop)} others stopped training, {len(judge)} {name} judge"
+    return Split((Part(train, stop, judge),), tau, description)
 
 
-def _cross_fitted(examples: Examples, folds: int, stops: bool, unit: int, tau: int) -> Split:
+def _cross_fitted(examples: Examples, folds: int) -> Split:
     """Folds of equal length, whole blocks each; the few examples that are left over always train."""
+    tau = _choose_tau(len(examples), folds)
+    unit = scoring.block_length(tau)
     length = len(examples) // folds // unit * unit
-    _even(folds * length, unit, tau, len(examples) - length)
     rows = np.arange(len(examples))
     chunks = [rows[fold * length : (fold + 1) * length] for fold in range(folds)]
     parts = []
     for fold, judging in enumerate(chunks):
-        stopping = chunks[(fold + 1) % folds] if stops else rows[:0]
+        stopping = chunks[(fold + 1) % folds]
         train = examples.take(np.setdiff1d(rows, np.concatenate([judging, stopping])))
         if fold == folds - 1 and folds * length // unit % 2:
             judging = judging[:-unit]  # Halves of the blocks choose for each other: their number is even.
-        parts.append(Part(train, examples.take(stopping) if stops else None, examples.take(judging)))
-    how = f"cross-fitting in {folds} folds of {length}: an ensemble is judged by examples that did not train"
-    return Split(tuple(parts), None, how + (" or stop it" if stops else " it"))
+        parts.append(Part(train, examples.take(stopping), examples.take(judging)))
+    return Split(
+        tuple(parts),
+        tau,
+        f"cross-fitting in {folds} folds of {length}: an ensemble is judged by examples that did not train or stop it",
+    )
 
 
-def _even(count: int, unit: int, tau: int, num_train: int) -> int:
-    """Returns how many of the examples that judge fill an even number of blocks."""
-    if count // unit < _LEAST_BLOCKS or not num_train:
-        raise ValueError(
-            f"Expected at least {_LEAST_BLOCKS * unit} examples that judge for tau={tau}, and some to train on. "
-            f"Received: {count} and {num_train}; give more, a larger validation_split, or a smaller tau"
-        )
-    return count // (2 * unit) * 2 * unit
+def _choose_tau(num_examples: int, folds: int) -> int:
+    """Returns the labels per joint prediction for which enough blocks of the examples judge."""
+    for tau in _TAUS:
+        unit = scoring.block_length(tau)
+        if folds * (num_examples // folds // unit) >= _LEAST_BLOCKS:
+            return tau
+    needed = _LEAST_BLOCKS * scoring.block_length(_TAUS[-1])
+    raise ValueError(f"Expected at least {needed} examples that judge. Received: {num_examples}")
 
 
 def _checked(x: Any, y: Any, name: str) -> Examples:

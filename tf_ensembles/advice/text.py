@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tf_ensembles.advice.candidates import Candidate
     from tf_ensembles.advice.result import Advice, BootstrapDiagnosis, Row
     from tf_ensembles.bootstrap import Bootstrap
+    from tf_ensembles.intervals import Interval
 
 
 def describe(advice: Advice) -> str:
@@ -40,8 +41,8 @@ def describe(advice: Advice) -> str:
             f"  {named} {advice.prior_scale:g}: {_about_scale(advice)}",
             f"  {advice.num_members} members: {_sureness(advice.confidence.num_members)}",
             *(f"  {line}" for line in _about_bootstrap(advice.diagnosis)),
-            f"  joint NLL of {advice.tau} labels {advice.joint_nll}",
-            f"  dyadic NLL {advice.dyadic_nll}",
+            f"  joint NLL of {advice.tau} labels {interval(advice.joint_nll)}",
+            f"  dyadic NLL {interval(advice.dyadic_nll)}",
             f"  {advice.split}",
             f"  {advice.num_validation} examples judge; what one half of them chooses is judged by the other",
             *(f"  note: {note}" for note in advice.notes),
@@ -52,26 +53,21 @@ def describe(advice: Advice) -> str:
     )
 
 
-def _trained(row: Row) -> tuple[float, float | None, str]:
-    """What rows of one training share."""
-    return row.prior_scale, row.length_scale, row.bootstrap
-
-
 def _about_baselines(advice: Advice) -> Iterator[str]:
     """Yields whether anything beats a plain ensemble, and by how much the advice beats a single model."""
     versus, largest = advice.against_plain, max(row.num_members for row in advice.table)
     if versus is None:
         yield "not compared with a plain ensemble: there is no other, or it diverged"
     else:
-        said = str(versus) if versus.beaten else f"{versus} (no prior, no bootstrap)".upper()
-        yield f"{said}; best other minus plain, {largest} members each:"
-        yield f"  joint NLL {versus.joint}"
-        yield f"  dyadic NLL {versus.dyadic}"
+        verdict = str(versus) if versus.beaten else f"{versus} (no prior, no bootstrap)".upper()
+        yield f"{verdict}; best other minus plain, {largest} members each:"
+        yield f"  joint NLL {interval(versus.joint)}"
+        yield f"  dyadic NLL {interval(versus.dyadic)}"
     if advice.against_single is None:
         return
     if advice.num_members == 1:
         yield "and more members are not shown to beat a single model"
-    yield f"joint NLL of the advice minus a single model's {advice.against_single}"
+    yield f"joint NLL of the advice minus a single model's {interval(advice.against_single)}"
 
 
 def notes(
@@ -112,6 +108,11 @@ def _prior_name(advice: Advice) -> str:
     return '"auto"' if isinstance(build, priors.Auto) else "build_prior"
 
 
+def interval(estimate: Interval) -> str:
+    """Returns an estimate with its interval."""
+    return f"{estimate.estimate:.3g} (95% interval {estimate.low:.3g} to {estimate.high:.3g})"
+
+
 def bootstrap_name(bootstrap: Bootstrap | None) -> str:
     """Returns what a table calls a distribution of bootstrap weights."""
     return "none" if bootstrap is None else repr(bootstrap)
@@ -123,10 +124,10 @@ def _about_bootstrap(diagnosis: BootstrapDiagnosis) -> Iterator[str]:
         yield "bootstrap: not tried"
         return
     yield f"bootstrap {diagnosis.bootstrap}: {diagnosis.verdict}"
-    yield f"  joint NLL with minus without {diagnosis.difference}"
+    yield f"  joint NLL with minus without {interval(diagnosis.difference)}"
     if diagnosis.noisy is not None and diagnosis.quiet is not None:
-        yield f"  where members see more label noise {diagnosis.noisy}"
-        yield f"  where they see less {diagnosis.quiet}"
+        yield f"  where members see more label noise {interval(diagnosis.noisy)}"
+        yield f"  where they see less {interval(diagnosis.quiet)}"
 
 
 def _line(row: Row, chosen: Row, width: int) -> str:

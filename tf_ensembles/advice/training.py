@@ -1,16 +1,15 @@
-"""How `advise` trains one candidate: on every part of the split, looked at as it goes, and stopped by its own examples.
+"""How `advise` trains one candidate: on every part of the split, evaluated as it goes, and stopped by its own examples.
 
-Looks are taken after 1, 2, 3, ... epochs, further and further apart. A look keeps what members say about the examples
-that stop training and about those that judge. Which look counts is decided afterwards, by the joint NLL of the examples
-that stop: no example has a say about the ensembles that it judges.
+Checkpoints are taken after 1, 2, 3, ... epochs, further and further apart. A checkpoint keeps the members' likelihoods
+of the examples that judge, and the score of those that stop training. Which checkpoint counts is decided afterwards, by
+the joint NLL of the examples that stop: no example has a say about the ensembles that it judges.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -23,12 +22,11 @@ from tf_ensembles.ensemble import data
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.metrics.likelihood import Floats
 
-Callbacks = Sequence[keras.callbacks.Callback] | Callable[[], Sequence[keras.callbacks.Callback]]
 # Returns likelihoods `[examples, members]` and label noise `[examples]` or None.
 Read = Callable[[Ensemble, Any, Any], tuple[Floats, Floats | None]]
 
 _GROWTH = 1.25
-# Training ends after so many looks without a better one: at twice the best number of epochs.
+# Training ends after so many checkpoints without a better one: at twice the best number of epochs.
 _PATIENCE = 4
 # Random groupings over which the joint NLL of the examples that stop is averaged: few examples make few groups.
 _NUM_ORDERS = 8
@@ -41,9 +39,7 @@ class Settings:
 
     epochs: int
     batch_size: int
-    tau: int
     seed: int
-    callbacks: Callbacks | None
     read: Read
 
 
@@ -58,14 +54,15 @@ class Trained:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Look:
+class _Checkpoint:
     epoch: int
-    stop: float  # joint NLL of the examples that stop; 0 if there are none
-    judged: tuple[Floats, Floats | None] | None
+    stop: float  # joint NLL of the examples that stop
+    likelihood: Floats  # of the examples that judge
+    noise: Floats | None
 
 
-def looks(epochs: int) -> Iterator[int]:
-    """Yields the numbers of epochs after which to look."""
+def checkpoints(epochs: int) -> Iterator[int]:
+    """Yields the numbers of epochs after which to evaluate."""
     epoch = 1
     while epoch < epochs:
         yield epoch
@@ -83,87 +80,45 @@ def train(make: Callable[[], Ensemble], split: Split, settings: Settings, step: 
         step: called after each training.
     """
     model, start = make(), _Start()
-    curves: list[list[_Look]] = []
-    for number, part in enumerate(split.parts):
-        if number and model.frozen.any():  # A callback has stopped members, which is part of the compiled steps.
-            model, start = make(), _Start()
-        curves.append(_fit(model, part, settings, settings.epochs, start))
+    curves: list[list[_Checkpoint]] = []
+    for part in split.parts:
+        evaluation = _Evaluation(part, settings, split.tau)
+        model.fit(
+            data.with_ids(part.train.x, part.train.ids),
+            part.train.y,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            callbacks=[start, evaluation],
+            verbose=0,
+        )
+        curves.append(evaluation.curve)
         step()
         if model.diverged.any():
             return Trained(None, None, 0, int(model.diverged.sum()))
-    if split.whole is None:
-        chosen = [_best(_others(curves, number)) for number in range(len(curves))]
-        judged = [_at(curve, epoch).judged for curve, epoch in zip(curves, chosen, strict=True)]
-    else:
-        if model.frozen.any():
-            model, start = make(), _Start()
-        judged = [_fit(model, split.whole, settings, _best(curves), start)[-1].judged]
-        step()
-        if model.diverged.any():
-            return Trained(None, None, 0, int(model.diverged.sum()))
-    parts = [one for one in judged if one is not None]
-    noises = [noise for _, noise in parts if noise is not None]
-    return Trained(
-        np.concatenate([likelihood for likelihood, _ in parts]),
-        np.concatenate(noises) if noises else None,
-        _best(curves),
-        0,
-    )
+    judged = [_at(curve, _best(_others(curves, number))) for number, curve in enumerate(curves)]
+    noises = [checkpoint.noise for checkpoint in judged if checkpoint.noise is not None]
+    likelihood = np.concatenate([checkpoint.likelihood for checkpoint in judged])
+    return Trained(likelihood, np.concatenate(noises) if noises else None, _best(curves), 0)
 
 
-def _others(curves: list[list[_Look]], number: int) -> list[list[_Look]]:
+def _others(curves: list[list[_Checkpoint]], number: int) -> list[list[_Checkpoint]]:
     """The parts that may choose for a part: all but the one that is stopped by the examples that judge this one."""
     return [curve for other, curve in enumerate(curves) if len(curves) == 1 or (other + 1) % len(curves) != number]
 
 
-def _best(curves: list[list[_Look]]) -> int:
+def _best(curves: list[list[_Checkpoint]]) -> int:
     """Returns the number of epochs with the lowest mean joint NLL, of those that all parts have reached."""
-    values: dict[int, list[float]] = {}
-    for curve in curves:
-        for look in curve:
-            values.setdefault(look.epoch, []).append(look.stop)
-    shared = {epoch: float(np.mean(listed)) for epoch, listed in values.items() if len(listed) == len(curves)}
-    if not shared:  # Callbacks stopped each part at another epoch.
-        shared = {look.epoch: look.stop for look in min(curves, key=lambda curve: curve[-1].epoch)}
-    return min(shared, key=lambda epoch: (shared[epoch], epoch))
+    shortest = min(curves, key=len)
+    means = {
+        checkpoint.epoch: float(np.mean([curve[number].stop for curve in curves]))
+        for number, checkpoint in enumerate(shortest)
+    }
+    return min(means, key=lambda epoch: (means[epoch], epoch))
 
 
-def _at(curve: list[_Look], epoch: int) -> _Look:
-    """Returns the look after so many epochs, or the last one before."""
-    return max((look for look in curve if look.epoch <= epoch), key=lambda look: look.epoch, default=curve[0])
-
-
-def _fit(model: Ensemble, part: Part, settings: Settings, epochs: int, start: _Start) -> list[_Look]:
-    """Trains an ensemble from its start and returns what was seen of it."""
-    own = _copied(settings.callbacks)
-    looking = _Looks(part, settings, epochs, keep_last=bool(own))
-    stop = part.stop if own else None  # Callbacks may go by the validation loss.
-    model.fit(
-        data.with_ids(part.train.x, part.train.ids),
-        part.train.y,
-        epochs=epochs,
-        batch_size=settings.batch_size,
-        validation_data=None if stop is None else (stop.x, stop.y),
-        # The start comes before what callbacks change at the beginning, the last look after what they do at the end.
-        callbacks=[start, *own, looking],
-        verbose=0,
-    )
-    return looking.curve
-
-
-def _copied(callbacks: Callbacks | None) -> list[keras.callbacks.Callback]:
-    """New callbacks for each training: those that have seen one remember it."""
-    if callbacks is None:
-        return []
-    if callable(callbacks):
-        return list(callbacks())
-    try:
-        return copy.deepcopy(list(callbacks))
-    except Exception as error:
-        raise ValueError(
-            "Expected callbacks that can be copied, or a function that returns new ones for each training. "
-            f"Received: {[type(callback).__name__ for callback in callbacks]}"
-        ) from error
+def _at(curve: list[_Checkpoint], epoch: int) -> _Checkpoint:
+    """Returns the checkpoint after so many epochs, or the last one before."""
+    return [checkpoint for checkpoint in curve if checkpoint.epoch <= epoch][-1]
 
 
 class _Start(keras.callbacks.Callback):
@@ -183,54 +138,33 @@ class _Start(keras.callbacks.Callback):
                 variable.assign(value)
 
 
-class _Looks(keras.callbacks.Callback):
-    """Looks at an ensemble in training, and ends it when looks get no better."""
+class _Evaluation(keras.callbacks.Callback):
+    """Evaluates an ensemble in training, and ends it when checkpoints get no better."""
 
-    def __init__(self, part: Part, settings: Settings, epochs: int, keep_last: bool) -> None:
+    def __init__(self, part: Part, settings: Settings, tau: int) -> None:
         super().__init__()
-        self.curve: list[_Look] = []
-        self._part, self._settings, self._keep_last = part, settings, keep_last
-        self._when = set(looks(epochs)) if part.stop is not None else {epochs}
-        self._epoch = 0
-        if part.stop is not None:
-            self._tau = min(settings.tau, len(part.stop))
-            random = np.random.default_rng(settings.seed)
-            used = len(part.stop) // self._tau * self._tau
-            self._orders = [random.permutation(len(part.stop))[:used] for _ in range(_NUM_ORDERS)]
+        self.curve: list[_Checkpoint] = []
+        self._part, self._settings, self._tau = part, settings, min(tau, len(part.stop))
+        self._epochs = set(checkpoints(settings.epochs))
+        random = np.random.default_rng(settings.seed)
+        used = len(part.stop) // self._tau * self._tau
+        self._orders = [random.permutation(len(part.stop))[:used] for _ in range(_NUM_ORDERS)]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks if it is time, and ends training if looking has not paid for long."""
-        self._epoch = epoch + 1
-        if self._epoch not in self._when or self.model.diverged.any():
+        """Evaluates if it is time, and ends training if that has not paid for long."""
+        if epoch + 1 not in self._epochs or self.model.diverged.any():
             return
-        self._look()
-        best = int(np.argmin([look.stop for look in self.curve]))
-        if self._part.stop is not None and len(self.curve) - 1 - best >= _PATIENCE:
+        likelihood, _ = self._read(self._part.stop)
+        groups = [scoring.joint_scores(likelihood[order][:, None], self._tau)[0] for order in self._orders]
+        stop = float(np.mean(groups))
+        judged = self._read(self._part.judge)
+        self.curve.append(_Checkpoint(epoch + 1, stop if math.isfinite(stop) else math.inf, *judged))
+        best = int(np.argmin([checkpoint.stop for checkpoint in self.curve]))
+        if len(self.curve) - 1 - best >= _PATIENCE:
             self.model.stop_training = True
 
-    def on_train_end(self, logs: Any = None) -> None:
-        """Looks once more if callbacks ended training, or may have changed weights at its end."""
-        if self.model.diverged.any():
-            return
-        if self.curve and self.curve[-1].epoch == self._epoch:
-            if not self._keep_last:
-                return
-            self.curve.pop()
-        self._look()
-
-    def _look(self) -> None:
-        stop = judged = None
-        if self._part.stop is not None:
-            likelihood, _ = self._read(self._part.stop)
-            groups = [scoring.joint_scores(likelihood[order][:, None], self._tau)[0] for order in self._orders]
-            stop = float(np.mean(groups))
-        if self._part.judge is not None:
-            judged = self._read(self._part.judge)
-        worst = math.inf if stop is not None else 0.0
-        self.curve.append(_Look(self._epoch, stop if stop is not None and math.isfinite(stop) else worst, judged))
-
     def _read(self, examples: Examples) -> tuple[Floats, Floats | None]:
-        # Batch by batch: `predict` would make a new dataset at each look, which takes longer than small ensembles do.
+        # Batch by batch: `predict` would make a new dataset each time, which takes longer than small ensembles do.
         starts = range(0, len(examples), _PREDICTED_AT_ONCE)
         batches = [
             self.model.predict_on_batch(

@@ -1,6 +1,6 @@
 """`tfe.assess`: a model on test data, as numbers with intervals, and as a page.
 
-What is said stands once, in a dictionary: the JSON file is that dictionary, and the page is drawn from it.
+All content is one dictionary: the JSON file is that dictionary, and the page is drawn from it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tf_ensembles import checks, files
-from tf_ensembles.assessment import page, tasks
-from tf_ensembles.decisions.conformal import Conformal
+from tf_ensembles.assessment import content, page
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.ensemble.serving import Served
@@ -27,7 +26,7 @@ from tf_ensembles.regression import heads
 
 
 class Assessment:
-    """What `tfe.assess` found. `content` is all of it, as JSON has it; the page shows nothing else."""
+    """The result of `tfe.assess`. `content` is all of it, as JSON has it; the page shows nothing else."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.content = content
@@ -42,10 +41,10 @@ class Assessment:
         subjects = {one["name"]: one["scores"] for one in self.content["subjects"]}
         whose = next(iter(subjects)) if subject is None else subject
         if whose not in subjects or name not in subjects[whose]:
-            known = {one: sorted(found) for one, found in subjects.items()}
+            known = {one: sorted(scores) for one, scores in subjects.items()}
             raise ValueError(f"Expected a subject and one of its scores: {known}. Received: {whose!r} and {name!r}")
-        found = subjects[whose][name]
-        value, low, high = (np.nan if found[part] is None else found[part] for part in ("value", "low", "high"))
+        score = subjects[whose][name]
+        value, low, high = (np.nan if score[part] is None else score[part] for part in ("value", "low", "high"))
         return value, low, high
 
     def to_json(self) -> str:
@@ -93,7 +92,7 @@ def assess(
     batch_size: int | None = None,
     title: str = "Assessment",
 ) -> Assessment:
-    """Returns how good a model is on test data: scores with 95% intervals, curves, slices, and foreign inputs.
+    """Returns how good a model is on test data: scores with 95% intervals, curves, slices, and OOD detection.
 
     An ensemble is compared with one member, the mean over up to ten of what each scores alone; a calibrated model also
     with what it was before. Intervals come from examples drawn with replacement, the same for all.
@@ -102,7 +101,7 @@ def assess(
         model: a `tfe.Ensemble`, what `tfe.calibrate` returned, or a plain Keras model.
         x: test inputs `[examples, ...]`, which took no part in training or calibration.
         y: their labels `[examples]` or one-hot rows; targets `[examples, targets]` for a regression.
-        x_ood: inputs that are foreign, `[foreign, ...]`: how well do scores tell them from `x`?
+        x_ood: out-of-distribution inputs, `[ood, ...]`: how well do scores tell them from `x`?
         groups: `[examples]` of strings or whole numbers, to score each group by itself.
         class_names: one per class.
         level: of sets and intervals; a conformal model has its own.
@@ -120,12 +119,20 @@ def assess(
     served = _served(model, kind)
     if np.ndim(y) == 0 or len(np.asarray(y)) < 2:
         raise ValueError(f"Expected at least two test examples. Received: y of shape {np.shape(y)}")
-    given = _check_groups(groups, len(np.asarray(y)))
-    ask = tasks.Questions(served, x, x_ood, given, batch_size)
-    level = next((one.level for one in ask.chain if isinstance(one, Conformal)), level)
     settings = {"level": level, "tau": tau, "num_draws": num_draws, "seed": seed}
-    task = tasks.Numbers if served.head is not None else tasks.Classes
-    return Assessment(task(ask, y, class_names, settings, title).content())
+    return Assessment(
+        content.make(
+            served,
+            x,
+            y,
+            x_ood=x_ood,
+            groups=_check_groups(groups, len(np.asarray(y))),
+            class_names=class_names,
+            settings=settings,
+            batch_size=batch_size,
+            title=title,
+        )
+    )
 
 
 def _served(model: Any, kind: str | None) -> Served:
@@ -156,6 +163,6 @@ def _check_groups(groups: ArrayLike | None, size: int) -> NDArray[Any] | None:
         raise ValueError(
             f"Expected groups [{size}] of strings or whole numbers. Received: {given.dtype} of shape {given.shape}"
         )
-    if len(np.unique(given)) > tasks.MOST_SLICES:
-        raise ValueError(f"Expected at most {tasks.MOST_SLICES} groups. Received: {len(np.unique(given))}")
+    if len(np.unique(given)) > content.MOST_SLICES:
+        raise ValueError(f"Expected at most {content.MOST_SLICES} groups. Received: {len(np.unique(given))}")
     return given

@@ -10,12 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
-from tf_ensembles.assessment import intervals
-from tf_ensembles.assessment.intervals import Statistic, Weights
-from tf_ensembles.decisions import foreign
-from tf_ensembles.metrics import functions, likelihood, ranking
+from tf_ensembles import intervals
+from tf_ensembles.assessment import statistics
+from tf_ensembles.assessment.statistics import Statistic, Weights
+from tf_ensembles.decisions import ood
+from tf_ensembles.intervals import Interval
+from tf_ensembles.metrics import functions, kinds, likelihood, ranking
+from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.metrics.likelihood import Floats
 
 BINS = 15  # of the calibration error
@@ -23,60 +27,98 @@ _CURVE_POINTS = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
-    """What predicts: the model, the model before calibration, or a member alone."""
+class Classes:
+    """Class predictions of the model, of the model before calibration, or of a member alone, beside the truth."""
 
-    name: str
     logits: NDArray[Any]
+    labels: NDArray[np.int64]
+    level: float
     sets: NDArray[np.bool_] | None = None  # those it promises; None: the most probable labels that reach the level
 
+    task, covers = "classification", "set"
+    least_nll = 0.0
 
-def scores(subject: Subject, labels: NDArray[np.int64], level: float) -> dict[str, Statistic]:
-    """Returns the scores that belong to examples, all but the joint one."""
-    logits = subject.logits
-    probabilities = likelihood.mixture_probabilities(logits)
-    confidence, right = probabilities.max(axis=1), functions.predicted(probabilities) == labels
-    sets = probable_sets(probabilities, level) if subject.sets is None else subject.sets
-    truth = np.eye(probabilities.shape[1])[labels]
-    return {
-        "accuracy": intervals.mean(right),
-        "nll": intervals.mean(nll(logits, labels), 0.0),
-        "brier": intervals.mean(np.square(probabilities - truth).sum(axis=1), 0.0, 2.0),
-        "ece": calibration_error(confidence, right, float(functions.ece(logits, labels, BINS, kind="logits"))),
-        "aurc": area(confidence, right),
-        "coverage": intervals.mean(sets[np.arange(len(labels)), labels]),
-        "set_size": intervals.mean(sets.sum(axis=1), 0.0, float(probabilities.shape[1])),
-    }
+    @classmethod
+    def read(cls, outputs: NDArray[Any], kind: Kind, y: Any, level: float, sets: Any = None) -> Classes:
+        """Returns predictions from member outputs of a kind, and labels in any form that a loss takes."""
+        if kind.is_multilabel:
+            raise ValueError("Expected one label per example. Received: outputs of several labels")
+        logits = kinds.read(outputs, kind)[0]
+        labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(np.asarray(y)), kind, outputs.shape[-1]))
+        return cls(logits, likelihood.check_labels(logits, labels), level, sets)
 
+    @property
+    def num_members(self) -> int:
+        """How many members the mixture has."""
+        return self.logits.shape[1]
 
-def nll(logits: NDArray[Any], labels: NDArray[np.int64]) -> Floats:
-    """Returns the mixture's NLL of each example, `[examples]`."""
-    return -likelihood.log_mean_exp(likelihood.log_likelihood(logits, labels))
+    def member(self, index: int) -> Classes:
+        """Returns the predictions of a member alone."""
+        return dataclasses.replace(self, logits=self.logits[:, [index]], sets=None)
 
+    def _covering_sets(self, probabilities: Floats) -> NDArray[np.bool_]:
+        return probable_sets(probabilities, self.level) if self.sets is None else self.sets
 
-def joint(log_likelihood: Floats, tau: int, seed: int) -> Floats:
-    """Returns the joint NLL of each group of `tau` different examples of a random order, `[examples // tau]`.
+    def _correct(self, probabilities: Floats) -> NDArray[np.bool_]:
+        return functions.predicted(probabilities) == self.labels
 
-    Args:
-        log_likelihood: of each example by each member, `[examples, members]`.
-        tau: labels per joint prediction.
-        seed: of the order.
-    """
-    order = np.random.default_rng(seed).permutation(len(log_likelihood))
-    return -likelihood.log_mean_exp(likelihood.joint(log_likelihood[order], tau))
+    def log_likelihoods(self) -> Floats:
+        """Returns that of each label by each member, `[examples, members]`."""
+        return likelihood.log_likelihood(self.logits, self.labels)
 
+    def values(self) -> dict[str, NDArray[Any]]:
+        """Returns the scores that are means over examples and are given by slices, `[examples]` each."""
+        probabilities = likelihood.mixture_probabilities(self.logits)
+        return {
+            "accuracy": self._correct(probabilities),
+            "nll": -likelihood.log_mean_exp(self.log_likelihoods()),
+            "coverage": self._covering_sets(probabilities)[np.arange(len(self.labels)), self.labels],
+        }
 
-def dyadic(log_likelihood: Floats, tau: int, seed: int) -> Floats:
-    """Returns the dyadic NLL of each pair of a random order, `[examples // 2]`, per `tau` labels.
+    def scores(self) -> dict[str, Statistic]:
+        """Returns the scores that belong to examples, all but those of several together."""
+        probabilities, values = likelihood.mixture_probabilities(self.logits), self.values()
+        confidence, correct = probabilities.max(axis=1), values["accuracy"]
+        truth = np.eye(probabilities.shape[1])[self.labels]
+        sizes = self._covering_sets(probabilities).sum(axis=1)
+        ece = float(functions.ece(self.logits, self.labels, BINS, kind="logits"))
+        return {
+            "accuracy": statistics.mean(correct),
+            "nll": statistics.mean(values["nll"], 0.0),
+            "brier": statistics.mean(np.square(probabilities - truth).sum(axis=1), 0.0, 2.0),
+            "ece": calibration_error(confidence, correct, ece),
+            "aurc": area(confidence, correct),
+            "coverage": statistics.mean(values["coverage"]),
+            "set_size": statistics.mean(sizes, 0.0, float(probabilities.shape[1])),
+        }
 
-    Args:
-        log_likelihood: of each example by each member, `[examples, members]`.
-        tau: labels per joint prediction.
-        seed: of the order.
-    """
-    pairs = len(log_likelihood) // 2
-    order = np.random.default_rng(seed).permutation(len(log_likelihood))[: 2 * pairs].reshape(pairs, 2)
-    return functions.dyadic_values(log_likelihood, order, tau, seed)
+    def curves(self) -> dict[str, Any]:
+        """Returns the reliability diagram and the risk-coverage curve."""
+        probabilities = likelihood.mixture_probabilities(self.logits)
+        confidence, correct = probabilities.max(axis=1), self._correct(probabilities)
+        bins = functions.confidence_bins(confidence, BINS)
+        reliability = [
+            {
+                "confidence": float(confidence[bins == one].mean()),
+                "accuracy": float(correct[bins == one].mean()),
+                "count": int((bins == one).sum()),
+            }
+            for one in np.unique(bins)
+        ]
+        curve = ranking.risk_coverage(confidence, correct)
+        rows = np.unique(np.linspace(0, len(self.labels) - 1, _CURVE_POINTS).astype(int))
+        risks = {"coverage": curve.coverage[rows].tolist(), "risk": curve.risk[rows].tolist()}
+        return {"reliability": reliability, "risk_coverage": risks}
+
+    def ood_scores(self, outputs: NDArray[Any], kind: Kind) -> dict[str, tuple[Floats, Floats]]:
+        """Returns scores of these examples and of the members' outputs on out-of-distribution ones, by method."""
+        other = kinds.read(outputs, kind)[0]
+        methods: list[ood.Method] = ["max_probability", "entropy"]
+        methods += ["mutual_information"] if self.num_members > 1 else []
+        return {
+            method: (ood.ood_score(self.logits, method, kind="logits"), ood.ood_score(other, method, kind="logits"))
+            for method in methods
+        }
 
 
 def probable_sets(probabilities: Floats, level: float) -> NDArray[np.bool_]:
@@ -114,38 +156,7 @@ def area(confidence: Floats, right: NDArray[np.bool_]) -> Statistic:
     return Statistic(ranking.aurc(confidence, right), of, 0.0, 1.0)
 
 
-def curves(subject: Subject, labels: NDArray[np.int64]) -> dict[str, Any]:
-    """Returns the reliability diagram and the risk-coverage curve."""
-    probabilities = likelihood.mixture_probabilities(subject.logits)
-    confidence, right = probabilities.max(axis=1), functions.predicted(probabilities) == labels
-    bins = functions.confidence_bins(confidence, BINS)
-    reliability = [
-        {
-            "confidence": float(confidence[bins == one].mean()),
-            "accuracy": float(right[bins == one].mean()),
-            "count": int((bins == one).sum()),
-        }
-        for one in np.unique(bins)
-    ]
-    found = ranking.risk_coverage(confidence, right)
-    places = np.unique(np.linspace(0, len(labels) - 1, _CURVE_POINTS).astype(int))
-    risks = {"coverage": found.coverage[places].tolist(), "risk": found.risk[places].tolist()}
-    return {"reliability": reliability, "risk_coverage": risks}
-
-
-def foreign_scores(known: Any, strange: Any) -> dict[str, tuple[Floats, Floats]]:
-    """Returns how foreign known and foreign examples look, by each method, of logits `[examples, members, classes]`."""
-    methods = ["max_probability", "entropy"] + (["mutual_information"] if known.shape[1] > 1 else [])
-    return {
-        method: (
-            foreign.ood_score(known, method, kind="logits"),  # type: ignore[arg-type]
-            foreign.ood_score(strange, method, kind="logits"),  # type: ignore[arg-type]
-        )
-        for method in methods
-    }
-
-
-def detection(known: Floats, strange: Floats, count: int, seed: int) -> dict[str, intervals.Estimate]:
+def detection(known: Floats, strange: Floats, count: int, seed: int) -> dict[str, Interval]:
     """Returns AUROC, AUPR and the false alarms at 95% found, with intervals of `count` draws of either set."""
     random = np.random.default_rng(seed)
     functions_of: dict[str, Callable[[Floats, Floats], float]] = {
@@ -159,6 +170,6 @@ def detection(known: Floats, strange: Floats, count: int, seed: int) -> dict[str
         for name, function in functions_of.items():
             drawn[name].append(function(one, two))
     return {
-        name: intervals.interval(function(known, strange), np.array(drawn[name]), 0.0, 1.0)
+        name: intervals.resampled(function(known, strange), np.array(drawn[name]), 0.0, 1.0)
         for name, function in functions_of.items()
     }

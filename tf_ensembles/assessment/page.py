@@ -59,7 +59,7 @@ def render(content: dict[str, Any]) -> str:
         '<h2>Pictures</h2><div class="pictures">',
         *_curves(content),
         "</div>",
-        *_foreign(content),
+        *_ood(content),
         *_slices(content),
         "<h2>What the scores are</h2><dl>",
         *(f"<dt>{_safe(one['label'])}</dt><dd>{_safe(one['about'])}.</dd>" for one in content["scores"]),
@@ -81,9 +81,9 @@ def text(content: dict[str, Any]) -> str:
     rows = [["", *(one["name"] for one in subjects)]]
     for score in content["scores"]:
         rows.append([score["label"], *(_cell(one["scores"].get(score["name"])) for one in subjects)])
-    if content["foreign"]:
-        for method, found in content["foreign"]["scores"].items():
-            rows.append([f"AUROC, {method}", _cell(found["auroc"]), *[""] * (len(subjects) - 1)])
+    if content["ood"]:
+        for method, scores in content["ood"]["scores"].items():
+            rows.append([f"AUROC, {method}", _cell(scores["auroc"]), *[""] * (len(subjects) - 1)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -106,9 +106,8 @@ def _how(content: dict[str, Any]) -> str:
     return (
         f"In brackets, and as lines through dots: {settings['interval']:.0%} intervals from "
         f"{settings['num_draws']:,} draws of the examples with replacement (seed {settings['seed']}), at most 200 for "
-        "foreign examples; where all examples agree, exact binomial ones. They say how far another test set of this "
-        "size could be off, not how far another training "
-        f"could.{alone} "
+        "out-of-distribution examples; where all examples agree, exact binomial ones. They say how far another test "
+        f"set of this size could be off, not how far another training could.{alone} "
         f"tf-ensembles {settings['version']}."
     )
 
@@ -126,10 +125,10 @@ def _summary(content: dict[str, Any]) -> list[str]:
         covered = own["coverage"]
         what = "sets" if "set_size" in own else "intervals"
         parts.append(f"{what} of {level:.0%} hold the truth {covered['value']:.1%} of the time")
-    foreign = content["foreign"]
-    if foreign and foreign["scores"]:
-        best = max(found["auroc"]["value"] for found in foreign["scores"].values())
-        parts.append(f"foreign inputs told apart with an AUROC of {best:.3f} at best")
+    ood = content["ood"]
+    if ood and ood["scores"]:
+        best = max(scores["auroc"]["value"] for scores in ood["scores"].values())
+        parts.append(f"out-of-distribution inputs told apart with an AUROC of {best:.3f} at best")
     return [f"<p>{_safe('; '.join(parts))}.</p>"]
 
 
@@ -169,8 +168,8 @@ def _differences(content: dict[str, Any]) -> list[str]:
             for word, wanted in (("better", True), ("worse", False))
             if any(is_better == wanted for is_better, _ in words)
         ]
-        found = "; ".join(sentence) or "no difference beyond chance in any score"
-        lines.append(f"<p>Against <b>{_safe(other['name'])}</b>, {_safe(first['name'])} is {_safe(found)}.</p>")
+        differences = "; ".join(sentence) or "no difference beyond chance in any score"
+        lines.append(f"<p>Against <b>{_safe(other['name'])}</b>, {_safe(first['name'])} is {_safe(differences)}.</p>")
     if others:
         lines.append('<p class="about">Only differences whose 95% interval, paired by example, leaves out zero.</p>')
     return [line.replace(" is no difference", " shows no difference") for line in lines]
@@ -178,7 +177,7 @@ def _differences(content: dict[str, Any]) -> list[str]:
 
 def _curves(content: dict[str, Any]) -> list[str]:
     curves = content["curves"]
-    found = []
+    panels = []
     if content["task"] == "classification":
         reliability = []
         for name, own in curves.items():
@@ -187,7 +186,7 @@ def _curves(content: dict[str, Any]) -> list[str]:
                 Series(name, [point["confidence"] for point in points], [point["accuracy"] for point in points], True)
             )
         unit = (0.0, 1.0)
-        found.append(
+        panels.append(
             pictures.lines(
                 f"Reliability: is it as often right as it says? (bins of at least {_LEAST} examples)",
                 reliability,
@@ -202,7 +201,7 @@ def _curves(content: dict[str, Any]) -> list[str]:
             Series(name, own["risk_coverage"]["coverage"], own["risk_coverage"]["risk"]) for name, own in curves.items()
         ]
         most = max(max(one.y) for one in risks) or 0.01
-        found.append(
+        panels.append(
             pictures.lines(
                 "Risk and coverage: errors left when only the surest are answered",
                 risks,
@@ -212,7 +211,7 @@ def _curves(content: dict[str, Any]) -> list[str]:
                 y_range=(0.0, 1.05 * most),
             )
         )
-        return found
+        return panels
     calibration = [
         Series(name, own["calibration"]["promised"], own["calibration"]["observed"], True)
         for name, own in curves.items()
@@ -220,47 +219,47 @@ def _curves(content: dict[str, Any]) -> list[str]:
     ]
     if calibration:
         title = "Calibration: how often targets lie below each quantile"
-        found.append(
+        panels.append(
             pictures.lines(
                 title, calibration, "promised", "observed", x_range=(0.0, 1.0), y_range=(0.0, 1.0), diagonal=True
             )
         )
     name, own = next(iter(curves.items()))
     points = Series(name, own["predictions"]["predicted"], own["predictions"]["observed"], True, line=False)
-    found.append(pictures.lines("Predictions and targets", [points], "predicted mean", "target", diagonal=True))
-    return found
+    panels.append(pictures.lines("Predictions and targets", [points], "predicted mean", "target", diagonal=True))
+    return panels
 
 
-def _foreign(content: dict[str, Any]) -> list[str]:
-    foreign = content["foreign"]
-    if not foreign:
+def _ood(content: dict[str, Any]) -> list[str]:
+    ood = content["ood"]
+    if not ood:
         return []
-    if not foreign["scores"]:
-        return ["<h2>Foreign inputs</h2><p>One model that predicts numbers has no score of foreignness.</p>"]
+    if not ood["scores"]:
+        return ["<h2>Out-of-distribution inputs</h2><p>One model that predicts numbers has no score of them.</p>"]
     rows = [
         f"<tr><td>{_safe(_METHODS.get(method, method))}</td>"
-        + "".join(f"<td>{_html_cell(found[name])}</td>" for name in ("auroc", "aupr", "fpr95"))
+        + "".join(f"<td>{_html_cell(scores[name])}</td>" for name in ("auroc", "aupr", "fpr95"))
         + "</tr>"
-        for method, found in foreign["scores"].items()
+        for method, scores in ood["scores"].items()
     ]
     head = "".join(f'<th scope="col">{one}</th>' for one in ("score", "AUROC", "AUPR", "false alarms at 95% found"))
-    histogram = foreign["histogram"]
+    histogram = ood["histogram"]
     picture = pictures.histograms(
-        "How foreign inputs look",
+        "Scores of out-of-distribution inputs",
         histogram["edges"],
-        {"test inputs": histogram["known"], "foreign inputs": histogram["foreign"]},
+        {"test inputs": histogram["known"], "out-of-distribution inputs": histogram["ood"]},
         _METHODS.get(histogram["method"], histogram["method"]).split(":")[0],
     )
     return [
-        "<h2>Foreign inputs</h2>",
-        "<p>How well do scores of the model tell foreign inputs from test inputs? An AUROC of 0.5 is chance.</p>",
+        "<h2>Out-of-distribution inputs</h2>",
+        "<p>How well do scores of the model tell them from test inputs? An AUROC of 0.5 is chance.</p>",
         _table(head, rows),
         f'<div class="pictures">{picture}</div>',
     ]
 
 
 def _slices(content: dict[str, Any]) -> list[str]:
-    found = []
+    sections = []
     for part in content["slices"]:
         labels = part["labels"]
         rows = [
@@ -275,34 +274,34 @@ def _slices(content: dict[str, Any]) -> list[str]:
         picture = pictures.dots(
             title[0].upper() + title[1:], part["rows"], first, labels[first], unit=first == "accuracy"
         )
-        found += [
+        sections += [
             f"<h2>By {_safe(part['what'])}</h2>",
             f'<div class="pictures">{picture}</div>',
             _table(head, rows),
         ]
-    return found
+    return sections
 
 
 def _table(head: str, rows: list[str]) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _html_cell(found: dict[str, Any] | None) -> str:
-    if found is None or found["value"] is None:
+def _html_cell(score: dict[str, Any] | None) -> str:
+    if score is None or score["value"] is None:
         return "–"
-    if found["low"] is None:
-        return _safe(_value(found["value"]))
+    if score["low"] is None:
+        return _safe(_value(score["value"]))
     return (
-        f'{_safe(_value(found["value"]))}<span class="range">[{_value(found["low"])}, {_value(found["high"])}]</span>'
+        f'{_safe(_value(score["value"]))}<span class="range">[{_value(score["low"])}, {_value(score["high"])}]</span>'
     )
 
 
-def _cell(found: dict[str, Any] | None) -> str:
-    if found is None or found["value"] is None:
+def _cell(score: dict[str, Any] | None) -> str:
+    if score is None or score["value"] is None:
         return "-"
-    if found["low"] is None:
-        return _value(found["value"])
-    return f"{_value(found['value'])} [{_value(found['low'])}, {_value(found['high'])}]"
+    if score["low"] is None:
+        return _value(score["value"])
+    return f"{_value(score['value'])} [{_value(score['low'])}, {_value(score['high'])}]"
 
 
 def _value(value: float) -> str:
@@ -310,15 +309,10 @@ def _value(value: float) -> str:
     size = abs(value)
     if size >= 1e6 or 0 < size < 1e-4:
         return f"{value:.3g}"
-    return (
-        f"{value:,.0f}"
-        if size >= 1000
-        else f"{value:.1f}"
-        if size >= 100
-        else f"{value:.2f}"
-        if size >= 10
-        else f"{value:.3f}"
-    )
+    for least, digits in ((1000.0, 0), (100.0, 1), (10.0, 2)):
+        if size >= least:
+            return f"{value:,.{digits}f}"
+    return f"{value:.3f}"
 
 
 def _safe(text: str) -> str:

@@ -1,1 +1,1 @@
-"""What one does with an uncertainty: calibrate, promise sets, abstain, spot what is foreign, ask for labels."""
+"""Decisions from uncertainty: calibration, prediction sets, abstaining, out-of-distribution detection, acquisition."""

@@ -229,8 +229,8 @@ def _batchbald(logits: NDArray[Any], num: int, num_samples: int, random: np.rand
 def _epig(logits: NDArray[Any], target: NDArray[Any]) -> Floats:
     """Returns the mean over targets of `I(y; y*)`, `[pool]`."""
     if target.shape[1:] != logits.shape[1:]:
-        raise ValueError(f"Expected logits_target [targets, {logits.shape[1]}, {logits.shape[2]}]. Received: "
-                         f"{target.shape}")  # fmt: skip
+        wanted = f"[targets, {logits.shape[1]}, {logits.shape[2]}]"
+        raise ValueError(f"Expected logits_target {wanted}. Received: {target.shape}")
     _, num_members, classes = logits.shape
     goal = _predictions(target)[0].transpose(1, 0, 2).reshape(num_members, -1) / num_members  # [members, targets * C]
     entropy_goal = likelihood.entropies(target)[0].mean()

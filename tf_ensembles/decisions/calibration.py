@@ -85,7 +85,8 @@ def calibrate(
     healthy = np.flatnonzero(~model.diverged)
     if len(y) != len(members):
         raise ValueError(f"Expected labels or targets of {len(members)} examples, as x has. Received: {len(y)}")
-    fitting.check_objective(objective, tau, len(members))
+    if objective == "joint" and len(members) < tau:
+        raise ValueError(f"Expected at least tau={tau} examples. Received: {len(members)}")
     if own.head is not None:
         if method not in ("temperature", "quantiles") or per_member:
             raise ValueError(

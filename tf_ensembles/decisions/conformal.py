@@ -174,14 +174,10 @@ class Conformal(Wrapped):
             raise ValueError(f"Expected groups in {self.names.tolist()}. Received: {given[unknown][0]!r}")
         return places
 
-    def _mixture(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the mixture's probabilities `[batch, classes]`, of member outputs."""
-        kind = outputs_lib.require(self.kind, self._member_loss)
-        return outputs_lib.two_columns(kind, outputs_lib.mixture(kind, outputs, self._healthy()))
-
     def _class_scores(self, outputs: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Returns how strange each label is, `[batch, classes]`."""
-        probabilities = self._mixture(outputs)
+        kind = outputs_lib.require(self.kind, self._member_loss)
+        probabilities = outputs_lib.two_columns(kind, outputs_lib.mixture(kind, outputs, self._healthy()))
         if self.score == "lac":
             return 1.0 - probabilities
         # Labels from the most probable on; ties keep their order.
@@ -192,9 +188,8 @@ class Conformal(Wrapped):
         share = tf.ones([tf.shape(probabilities)[0], 1])
         if self.randomized:
             rows = tf.range(tf.shape(probabilities)[0], dtype=tf.int64)
-            share = draws.uniform(draws.key(self.set_seed, draws.Purpose.PREDICTION_SETS), tf.reshape(key, [1]), rows)[
-                0
-            ]
+            seed = draws.key(self.set_seed, draws.Purpose.PREDICTION_SETS)
+            share = draws.uniform(seed, tf.reshape(key, [1]), rows)[0]
         scores = before + tf.cast(share, probabilities.dtype) * probabilities
         if self.score == "raps":
             penalty, free = self.regularization

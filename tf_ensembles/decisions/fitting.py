@@ -16,12 +16,6 @@ Objective = Literal["marginal", "joint"]
 FEW_EXAMPLES = 10
 
 
-def check_objective(objective: Objective, tau: int, num_examples: int) -> None:
-    """Raises where there are fewer examples than labels of a joint prediction."""
-    if objective == "joint" and num_examples < tau:
-        raise ValueError(f"Expected at least tau={tau} examples. Received: {num_examples}")
-
-
 def warn_of_chance(num_examples: int, stacklevel: int, undetermined: str | None = None, stopped: str = "") -> None:
     """Warns where constants are not determined by the examples, or are chance because there are so few.
 

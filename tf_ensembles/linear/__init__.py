@@ -36,9 +36,4 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "posterior": "tf_ensembles.linear.distribution",
         "sample_members": "tf_ensembles.linear.distribution",
     },
-    former={
-        "ensemble_law": "ensemble_distribution",
-        "law_from_sums": "distribution_from_sums",
-        "minimise": "minimize",
-    },
 )

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import checks, linear, moved
+from tf_ensembles import checks, linear
 from tf_ensembles.base import Array
 from tf_ensembles.draws import Purpose
 from tf_ensembles.linear import inputs as linear_input
@@ -92,11 +92,6 @@ class Problems:
         """The distributions of an agent's members."""
         loss = linear.agent_parameters(agent, self.noise_variance, self.prior_variance, agent_prior_variance)
         return linear.ensemble_distribution(self.x, self.y, *loss.arguments())
-
-    def law(self, agent: linear.LinearAgent | str, agent_prior_variance: Tensor | None = None) -> linear.Gaussian:
-        """The former name of `distribution`."""
-        moved.warn("Problems.law", "Problems.distribution")
-        return self.distribution(agent, agent_prior_variance)
 
 
 def make_setting(

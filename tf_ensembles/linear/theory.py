@@ -11,7 +11,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import linear, moved
+from tf_ensembles import linear
 from tf_ensembles.base import Array
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear.inputs import DTYPE, Tensor
@@ -46,7 +46,6 @@ def best_prior_variance(gamma: Array, num_data: int, prior_variance: float) -> f
     return float((1.0 + num_data * np.mean(gamma)) * prior_variance)
 
 
-@moved.keywords(unit_law="unit")
 def tuned_prior_variance(target: linear.Gaussian, unit: linear.Gaussian) -> float:
     """Returns the `s0_hat^2` with the least mean `KL(target || N(mu_hat, s0_hat^2 K))` over problems.
 
@@ -191,7 +190,6 @@ def information_gain(p: linear.Gaussian, x: Tensor, noise_variance: Tensor) -> T
     return 0.5 * tf.linalg.logdet(_observed(p, _information_root(x, noise_variance)).cov)
 
 
-@moved.keywords(law="distribution")
 def finite_ensemble_kl(target: linear.Gaussian, distribution: linear.Gaussian, num_members: int) -> Tensor:
     """Returns the expected `KL(target || fit(members))` of `num_members` draws, `[...]`; both must be regular.
 

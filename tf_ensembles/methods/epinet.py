@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ensembles import draws
+from tf_ensembles import checks, draws
 from tf_ensembles.ensemble import arguments, data, keras_private
 from tf_ensembles.ensemble import trunk as trunk_lib
 from tf_ensembles.ensemble.members import base, building, frozen, stack
@@ -77,14 +77,17 @@ class Epinet(Sampled):
         if len(trunk.outputs) != 1 or len(trunk.outputs[0].shape) != 2 or trunk.outputs[0].shape[1] is None:
             shapes = [tuple(tensor.shape) for tensor in trunk.outputs]
             raise ValueError(f"Expected a trunk with one output [batch, features]; flatten it. Received: {shapes}")
-        given = [("index_dim", index_dim), ("num_outputs", num_outputs), *(("hidden sizes", size) for size in hidden)]
-        for name, value in [*given, ("train_indices", 1 if train_indices is None else train_indices)]:
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"Expected {name} >= 1, integers. Received: {value!r}")
+        self.index_dim, self.hidden = (
+            checks.integer("index_dim", index_dim, 1),
+            checks.integers("hidden", hidden, 1, empty=True),
+        )
+        self.train_indices = (
+            self.index_dim if train_indices is None else checks.integer("train_indices", train_indices, 1)
+        )
+        num_outputs = checks.integer("num_outputs", num_outputs, 1)
         self.trunk = self._source = trunk
-        self._has_columns(int(num_outputs))
-        self.index_dim, self.hidden = int(index_dim), tuple(hidden)
-        self.prior, self.l2, self.train_indices = prior, float(l2), int(train_indices or index_dim)
+        self._has_columns(num_outputs)
+        self.prior, self.l2 = prior, float(l2)
         self._prior_on = trunk_lib.place_of(prior, trunk)
         self.priors: stack.Members | None = None
         features = int(trunk.outputs[0].shape[1])

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import checks
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import batches, callbacks, data, keras_private, losses, outputs, replicas
 from tf_ensembles.ensemble.members import stack
@@ -39,10 +40,8 @@ class Sampled(Served):
 
     def __init__(self, num_members: int, seed: int, outputs: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-            raise ValueError(f"Expected an integer seed in [0, 2**32). Received: {seed!r}")
         Kind.parse(outputs)
-        self.num_members, self._seed, self._outputs_argument = num_members, int(seed), outputs
+        self.num_members, self._seed, self._outputs_argument = num_members, checks.seed(seed), outputs
         self._member_metrics: list[Any] = []
         self._logit_metrics: list[Any] = []
 
@@ -60,9 +59,7 @@ class Sampled(Served):
 
     @num_members.setter
     def num_members(self, value: int) -> None:
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"Expected num_members >= 1, an integer. Received: {value!r}")
-        self._num_members = int(value)
+        self._num_members = checks.integer("num_members", value, 1)
         self.train_function = self.test_function = self.predict_function = None
 
     @property

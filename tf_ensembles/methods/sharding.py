@@ -18,7 +18,7 @@ from tf_ensembles.ensemble.model import Ensemble
 
 
 def fit_sharded(
-    model: Ensemble, x: Any, y: Any = None, *, devices: Sequence[str], parallel: bool = True, **kwargs: Any
+    model: Ensemble, x: Any, y: Any = None, *, devices: Sequence[str], **kwargs: Any
 ) -> dict[str, list[Array]]:
     """Trains an ensemble with its members split over devices, and returns each member's losses, as `member_history`.
 
@@ -31,7 +31,6 @@ def fit_sharded(
         x: inputs `[batch, ...]`, or a dataset, as `fit` takes them.
         y: targets; None for a dataset.
         devices: names such as `"GPU:0"`; of `tf.config.list_logical_devices()`.
-        parallel: whether devices work at the same time, each in a thread.
         **kwargs: what else `fit` takes, without callbacks, which would be shared by all devices.
     """
     if not isinstance(model, Ensemble) or not model.compiled:
@@ -59,12 +58,8 @@ def fit_sharded(
             shard.fit(x, y, **kwargs)
         return dict(shard.member_history)
 
-    pairs = list(zip(names, shards, strict=False))
-    if parallel and len(pairs) > 1:
-        with futures.ThreadPoolExecutor(len(pairs)) as pool:
-            histories = list(pool.map(lambda pair: train(*pair), pairs))
-    else:
-        histories = [train(*pair) for pair in pairs]
+    with futures.ThreadPoolExecutor(len(shards)) as pool:
+        histories = list(pool.map(train, names, shards))
     for part, shard in zip(parts, shards, strict=True):
         _put_back(model, part, shard)
     model.member_history = {

@@ -53,7 +53,8 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
         member = checks.array("logits", logits)
         if member.ndim != 2:
             raise ValueError(f"Expected logits of a member, [examples, classes]. Received: {member.shape}")
-        checked, classes = formulas.check(member[:, None], labels)
+        checked = formulas.check_logits(member[:, None])
+        classes = formulas.check_labels(checked, labels)
         log_probabilities = np.concatenate([part for _, part in formulas.log_softmax_slices(checked)])[:, 0]
         likelihood = log_probabilities[np.arange(len(classes)), classes]
         pairs = likelihood[: len(likelihood) // 2 * 2].reshape(-1, 2)
@@ -61,8 +62,8 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
         marginal = np.logaddexp(marginal, likelihood)
         joint = np.logaddexp(joint, both)
         mixture = mixture + np.exp(log_probabilities)
-        nll, nll_error = _mean(math.log(size) - marginal)
-        dyadic, dyadic_error = _mean((math.log(size) - joint) @ counts)
+        nll, nll_error = functions.with_error(math.log(size) - marginal, standard_error=True)
+        dyadic, dyadic_error = functions.with_error((math.log(size) - joint) @ counts, standard_error=True)
         # The log of the mixture is a member whose probabilities are those of the ensemble.
         as_one = np.log(np.maximum(mixture / size, np.finfo(np.float64).tiny))[:, None]
         accuracy, ece = functions.accuracy(as_one, labels), functions.ece(as_one, labels)
@@ -70,8 +71,3 @@ def score_sizes(members: Iterable[NDArray[np.float32]], labels: NDArray[np.int32
     if not scores:
         raise ValueError("Expected at least one member. Received: none")
     return scores
-
-
-def _mean(values: Floats) -> tuple[float, float]:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.mean()), error

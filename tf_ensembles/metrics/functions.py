@@ -337,7 +337,7 @@ def _random_groups(num_examples: int, kappa: int, num_groups: int, seed: int) ->
     return np.concatenate(passes).reshape(-1, kappa)[:num_groups]
 
 
-def with_error(values: Floats, standard_error: bool) -> float | tuple[float, float]:
+def with_error(values: Floats, standard_error: bool) -> Any:
     """Returns the mean of values `[n]`, with its standard error if asked."""
     value = float(values.mean())
     if not standard_error:

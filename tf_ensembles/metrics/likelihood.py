@@ -51,12 +51,6 @@ def check_logits(logits: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def check(logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Returns checked logits `[batch, members, classes]` and labels `[batch]`, classes as int64, or raises."""
-    checked = check_logits(logits)
-    return checked, check_labels(checked, labels)
-
-
 def check_labels(logits: NDArray[Any], labels: ArrayLike) -> NDArray[np.int64]:
     """Returns labels that fit checked logits: classes `[batch]`, or `[batch, labels]` of zeros and ones; or raises."""
     array, batch, num_classes = checks.array("integer labels", labels), logits.shape[0], logits.shape[-1]

@@ -1,7 +1,7 @@
-"""How well a score ranks examples: foreign ones above known ones, and wrong predictions below right ones.
+"""How well a score ranks examples: out-of-distribution above known ones, and wrong predictions below right ones.
 
-Scores of being foreign, such as entropy, are higher for what is more foreign. Foreign examples are the positives, as
-in `sklearn.metrics.roc_auc_score` with labels 0 for known and 1 for foreign. Confidences are higher for what is surer.
+Out-of-distribution (OOD) examples have the higher scores, entropy for example. They are the positives, as in
+`sklearn.metrics.roc_auc_score` with labels 0 for known and 1 for OOD. Confidences are higher for what is surer.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ class RiskCoverage(NamedTuple):
 
 
 def auroc(score_in: ArrayLike, score_out: ArrayLike) -> float:
-    """Returns the probability that a foreign example has the higher score, ties counting half: 0.5 is chance.
+    """Returns the probability that an OOD example has the higher score, ties counting half: 0.5 is chance.
 
     Args:
         score_in: scores of known examples, `[known]`.
-        score_out: scores of foreign examples, `[foreign]`.
+        score_out: scores of OOD examples, `[ood]`.
     """
-    known, foreign = np.sort(_scores("score_in", score_in)), _scores("score_out", score_out)
-    below, up_to = np.searchsorted(known, foreign, side="left"), np.searchsorted(known, foreign, side="right")
+    known, ood = np.sort(_scores("score_in", score_in)), _scores("score_out", score_out)
+    below, up_to = np.searchsorted(known, ood, side="left"), np.searchsorted(known, ood, side="right")
     return float(np.mean(below + up_to) / (2 * len(known)))
 
 
 def aupr(score_in: ArrayLike, score_out: ArrayLike) -> float:
-    """Returns the average precision of finding foreign examples: chance is their fraction.
+    """Returns the average precision of finding OOD examples: chance is their fraction.
 
-    It is the mean, over foreign examples, of the fraction of foreign ones among all that score at least as high.
+    It is the mean, over OOD examples, of the fraction of OOD ones among all that score at least as high.
 
     Args:
         score_in: scores of known examples, `[known]`.
-        score_out: scores of foreign examples, `[foreign]`.
+        score_out: scores of OOD examples, `[ood]`.
     """
-    known, foreign = np.sort(_scores("score_in", score_in)), np.sort(_scores("score_out", score_out))
-    found = len(foreign) - np.searchsorted(foreign, foreign, side="left")
-    flagged = found + len(known) - np.searchsorted(known, foreign, side="left")
+    known, ood = np.sort(_scores("score_in", score_in)), np.sort(_scores("score_out", score_out))
+    found = len(ood) - np.searchsorted(ood, ood, side="left")
+    flagged = found + len(known) - np.searchsorted(known, ood, side="left")
     return float(np.mean(found / flagged))
 
 
 def fpr_at(score_in: ArrayLike, score_out: ArrayLike, tpr: float = 0.95) -> float:
-    """Returns which fraction of known examples is flagged by the threshold that flags `tpr` of the foreign ones.
+    """Returns which fraction of known examples is flagged by the threshold that flags `tpr` of the OOD ones.
 
     Args:
         score_in: scores of known examples, `[known]`.
-        score_out: scores of foreign examples, `[foreign]`.
-        tpr: the fraction of foreign examples to find, at least.
+        score_out: scores of OOD examples, `[ood]`.
+        tpr: the fraction of OOD examples to find, at least.
     """
-    known, foreign = _scores("score_in", score_in), np.sort(_scores("score_out", score_out))
+    known, ood = _scores("score_in", score_in), np.sort(_scores("score_out", score_out))
     checks.number("tpr", tpr, "(0, 1]")
     # A hair below the product: 0.95 * 20 is 19, whatever its last bit says.
-    threshold = foreign[len(foreign) - math.ceil(tpr * len(foreign) * (1 - 1e-12))]
+    threshold = ood[len(ood) - math.ceil(tpr * len(ood) * (1 - 1e-12))]
     return float(np.mean(known >= threshold))
 
 

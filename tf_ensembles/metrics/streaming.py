@@ -38,10 +38,12 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
     _direction = "down"  # Keras's name for which way is better; callbacks that monitor the metric read it.
     _reads: tuple[str, ...] = ("classes",)  # "classes", "distributions" of numbers, "means" of them
     _default_kind = Kind.LOGITS
+    _default_name: str | None = None
+    _options: tuple[str, ...] = ()  # arguments of the constructor beside the name, the dtype and the kind
     _carry: Any = None  # of joint metrics, [group_size, members]: made when the number of members is known
 
     def __init__(self, num_sums: int, name: str | None, dtype: Any, kind: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name or self._default_name, dtype=dtype)
         self.kind = kinds.named(kind)
         self._sums = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="sums")
         self._lost = self.add_variable((num_sums,), "zeros", dtype=self.dtype, name="lost")
@@ -125,7 +127,8 @@ class MemberMetric(keras.metrics.Metric, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), **({"kind": self.kind.value} if self.kind else {})}
+        kind = {"kind": self.kind.value} if self.kind else {}
+        return {**super().get_config(), **kind, **{name: getattr(self, name) for name in self._options}}
 
     @abc.abstractmethod
     def _accumulate(self, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None, counted: Any) -> None:
@@ -181,9 +184,7 @@ class MarginalNLL(_ExampleMean):
     """`metrics.marginal_nll`, streaming. Nats per label; of a regression `metrics.gaussian_nll`, nats per example."""
 
     _reads = ("classes", "distributions")
-
-    def __init__(self, name: str | None = "marginal_nll", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "marginal_nll"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         return -likelihood.log_mean_exp_tensor(likelihood.log_likelihood_tensor(logits, labels, counted))
@@ -200,9 +201,7 @@ class Accuracy(_ExampleMean):
     """`metrics.accuracy`, streaming: of the mixture's most probable class."""
 
     _direction = "up"
-
-    def __init__(self, name: str | None = "accuracy", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "accuracy"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         return _mean_over_labels(_correct(labels, likelihood.mixture_tensor(logits)), counted)
@@ -212,8 +211,7 @@ class Accuracy(_ExampleMean):
 class Brier(_ExampleMean):
     """`metrics.brier`, streaming: between 0 and 2."""
 
-    def __init__(self, name: str | None = "brier", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "brier"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         probabilities = likelihood.mixture_tensor(logits)
@@ -226,8 +224,7 @@ class Brier(_ExampleMean):
 class Entropy(_ExampleMean):
     """`metrics.entropy`, streaming: total predictive uncertainty in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "entropy", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "entropy"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         return likelihood.entropies_tensor(logits, counted)[0]
@@ -237,8 +234,7 @@ class Entropy(_ExampleMean):
 class Aleatoric(_ExampleMean):
     """`metrics.aleatoric`, streaming: the members' mean entropy in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "aleatoric", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "aleatoric"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         return likelihood.entropies_tensor(logits, counted)[1]
@@ -248,8 +244,7 @@ class Aleatoric(_ExampleMean):
 class MutualInformation(_ExampleMean):
     """`metrics.mutual_information`, streaming: epistemic uncertainty in nats. Labels are not used."""
 
-    def __init__(self, name: str | None = "mutual_information", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "mutual_information"
 
     def _values(self, labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:
         total, aleatoric = likelihood.entropies_tensor(logits, counted)
@@ -259,6 +254,8 @@ class MutualInformation(_ExampleMean):
 @_register
 class ECE(MemberMetric):
     """`metrics.ece`, streaming: expected calibration error of the mixture over `num_bins` equal bins."""
+
+    _options = ("num_bins",)
 
     def __init__(self, num_bins: int = 15, name: str | None = "ece", dtype: Any = None, kind: Any = None) -> None:
         self.num_bins = checks.integer("num_bins", num_bins, 1, MOST_BINS)
@@ -282,10 +279,6 @@ class ECE(MemberMetric):
         """Returns `sum_b |sum of (correct - confidence) in bin b| / n`."""
         totals = self._totals()
         return tf.reduce_sum(tf.abs(totals[:-1])) / totals[-1]
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_bins": self.num_bins}
 
 
 class _GroupMean(MemberMetric):
@@ -348,16 +341,14 @@ class JointNLL(_GroupMean):
     nothing yet. Data should come in random order, as `fit` makes it.
     """
 
+    _options = ("tau",)
+
     def __init__(self, tau: int = 10, name: str | None = "joint_nll", dtype: Any = None, kind: Any = None) -> None:
         self.tau = checks.integer("tau", tau, 1)
         super().__init__(self.tau, name, dtype, kind)
 
     def _group_values(self, groups: tf.Tensor, first_group: tf.Tensor) -> tf.Tensor:
         return -likelihood.log_mean_exp_tensor(tf.reduce_sum(groups, axis=1))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "tau": self.tau}
 
 
 @_register
@@ -368,6 +359,8 @@ class DyadicNLL(_GroupMean):
     should come in random order, as `fit` makes it. The expectation over how often each anchor is drawn is exact for
     kappa <= 2; for larger kappa it is one draw per group, a pure function of (seed, group index).
     """
+
+    _options = ("tau", "kappa", "seed")
 
     def __init__(
         self,
@@ -398,10 +391,6 @@ class DyadicNLL(_GroupMean):
         start = (tf.constant(0), tf.zeros_like(groups[:, 0, 0]))
         _, values = tf.while_loop(lambda index, _: index < len(terms), add, start)
         return values
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "tau": self.tau, "kappa": self.kappa, "seed": self.seed}
 
 
 def _mean_over_labels(values: tf.Tensor, counted: tf.Tensor | None) -> tf.Tensor:

@@ -63,19 +63,11 @@ class GaussianNLL(_Likelihood):
             taken to be noisy keep their pull on the mean (Seitzer et al., 2022). 0 is the likelihood itself.
         min_std: the least standard deviation, in units of the target.
         name: the loss's.
-        reduction: over the batch, as in Keras.
-        dtype: as in Keras.
+        **kwargs: `reduction` and `dtype`, as in Keras.
     """
 
-    def __init__(
-        self,
-        beta: float = 0.0,
-        min_std: float = 1e-3,
-        name: str = "gaussian_nll",
-        reduction: str = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+    def __init__(self, beta: float = 0.0, min_std: float = 1e-3, name: str = "gaussian_nll", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
         self.beta = checks.number("beta", beta, "[0, 1]")
         self.head = heads.Gaussian(heads.check_min_std(min_std))
 
@@ -101,19 +93,11 @@ class StudentTNLL(_Likelihood):
         df: degrees of freedom, more than 2, so that there is a variance.
         min_std: the least scale, in units of the target.
         name: the loss's.
-        reduction: over the batch, as in Keras.
-        dtype: as in Keras.
+        **kwargs: `reduction` and `dtype`, as in Keras.
     """
 
-    def __init__(
-        self,
-        df: float = 4.0,
-        min_std: float = 1e-3,
-        name: str = "student_t_nll",
-        reduction: str = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+    def __init__(self, df: float = 4.0, min_std: float = 1e-3, name: str = "student_t_nll", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
         df = checks.number("df", df, "(2, inf)")
         self.head = heads.StudentT(heads.check_min_std(min_std), df)
 
@@ -132,19 +116,11 @@ class MixtureNLL(_Likelihood):
         num_parts: normal distributions per member and target.
         min_std: the least standard deviation of a part, in units of the target.
         name: the loss's.
-        reduction: over the batch, as in Keras.
-        dtype: as in Keras.
+        **kwargs: `reduction` and `dtype`, as in Keras.
     """
 
-    def __init__(
-        self,
-        num_parts: int = 2,
-        min_std: float = 1e-3,
-        name: str = "mixture_nll",
-        reduction: str = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+    def __init__(self, num_parts: int = 2, min_std: float = 1e-3, name: str = "mixture_nll", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
         self.head = heads.Mixture(checks.integer("num_parts", num_parts, 1), heads.check_min_std(min_std))
 
     def get_config(self) -> dict[str, Any]:
@@ -161,18 +137,11 @@ class Pinball(HeadLoss):
     Args:
         levels: probabilities in (0, 1), in ascending order.
         name: the loss's.
-        reduction: over the batch, as in Keras.
-        dtype: as in Keras.
+        **kwargs: `reduction` and `dtype`, as in Keras.
     """
 
-    def __init__(
-        self,
-        levels: Sequence[float] = (0.05, 0.5, 0.95),
-        name: str = "pinball",
-        reduction: str = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+    def __init__(self, levels: Sequence[float] = (0.05, 0.5, 0.95), name: str = "pinball", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
         checked = tuple(heads.check_level(level, "every level") for level in checks.sequence("levels", levels))
         if any(a >= b for a, b in itertools.pairwise(checked)):
             raise ValueError(f"Expected levels in ascending order. Received: {checks.shown(levels)}")

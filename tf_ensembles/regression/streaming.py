@@ -26,7 +26,7 @@ class ValueMetric(MemberMetric):
     _reads: tuple[str, ...] = ("distributions",)
     _default_kind = Kind.GAUSSIAN
 
-    def __init__(self, name: str | None, dtype: Any, kind: Any, num_values: int = 1) -> None:
+    def __init__(self, name: str | None = None, dtype: Any = None, kind: Any = None, num_values: int = 1) -> None:
         super().__init__(num_values + 1, name, dtype, kind)
 
     @abc.abstractmethod
@@ -58,8 +58,7 @@ class ValueMetric(MemberMetric):
 class CRPS(ValueMetric):
     """`metrics.crps`, streaming: in units of the target."""
 
-    def __init__(self, name: str | None = "crps", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "crps"
 
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         return components.crps(head.components(outputs), y)
@@ -70,9 +69,7 @@ class RMSE(ValueMetric):
     """`metrics.rmse`, streaming: of the mixture's mean. Ensembles that predict values alone have it, too."""
 
     _reads = ("distributions", "means")
-
-    def __init__(self, name: str | None = "rmse", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "rmse"
 
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         return (tf.reduce_mean(head.means(outputs), axis=1) - y) ** 2
@@ -87,6 +84,7 @@ class Coverage(ValueMetric):
     """`metrics.coverage`, streaming: the share of targets within the central interval of probability `level`."""
 
     _direction = "up"
+    _options = ("level",)
 
     def __init__(self, level: float = 0.9, name: str | None = "coverage", dtype: Any = None, kind: Any = None) -> None:
         super().__init__(name, dtype, kind)
@@ -96,14 +94,12 @@ class Coverage(ValueMetric):
         inside = tf.abs(components.cdf(head.components(outputs), y) - 0.5) <= 0.5 * self.level
         return tf.cast(inside, y.dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "level": self.level}
-
 
 @_register
 class IntervalScore(ValueMetric):
     """`metrics.interval_score`, streaming: in units of the target."""
+
+    _options = ("level",)
 
     def __init__(
         self, level: float = 0.9, name: str | None = "interval_score", dtype: Any = None, kind: Any = None
@@ -114,14 +110,12 @@ class IntervalScore(ValueMetric):
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         return scores.interval_scores(head.components(outputs), y, self.level)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "level": self.level}
-
 
 @_register
 class CalibrationError(ValueMetric):
     """`metrics.calibration_error`, streaming: mean distance of promised and observed probability over levels."""
+
+    _options = ("num_levels",)
 
     def __init__(
         self, num_levels: int = 19, name: str | None = "calibration_error", dtype: Any = None, kind: Any = None
@@ -137,17 +131,12 @@ class CalibrationError(ValueMetric):
         """Returns the mean over levels of the distance."""
         return tf.reduce_mean(tf.abs(self._means() - scores.calibration_levels(self.num_levels)))
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_levels": self.num_levels}
-
 
 @_register
 class Sharpness(ValueMetric):
     """`metrics.sharpness`, streaming: the mixture's mean standard deviation. Targets are not used."""
 
-    def __init__(self, name: str | None = "sharpness", dtype: Any = None, kind: Any = None) -> None:
-        super().__init__(name, dtype, kind)
+    _default_name = "sharpness"
 
     def _values(self, y: tf.Tensor, outputs: tf.Tensor, head: heads.Head) -> tf.Tensor:
         parts = head.components(outputs)

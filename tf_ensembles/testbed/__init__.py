@@ -40,5 +40,4 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "setting_from_id": "tf_ensembles.testbed.problems",
         "uniform_agent": "tf_ensembles.testbed.problems",
     },
-    former={"InputLaw": "InputDistribution"},
 )

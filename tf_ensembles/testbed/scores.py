@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,12 +141,10 @@ def joint_kl(
 
 
 def _draw_inputs(kind: InputDistribution, random: np.random.Generator, num: int, dim: int) -> NDArray[np.float32]:
-    draw: dict[InputDistribution, Callable[[], NDArray[Any]]] = {
-        InputDistribution.GAUSSIAN: lambda: random.standard_normal((num, dim)),
-        InputDistribution.UNIFORM: lambda: random.uniform(-math.sqrt(3.0), math.sqrt(3.0), (num, dim)),
-        InputDistribution.WIDE: lambda: 2.0 * random.standard_normal((num, dim)),
-    }
-    return draw[kind]().astype(np.float32)
+    if kind is InputDistribution.UNIFORM:
+        return random.uniform(-math.sqrt(3.0), math.sqrt(3.0), (num, dim)).astype(np.float32)
+    width = 2.0 if kind is InputDistribution.WIDE else 1.0
+    return (width * random.standard_normal((num, dim))).astype(np.float32)
 
 
 def _predict(predictive: base.Predictive, x: NDArray[np.float32], num_classes: int) -> base.Array:

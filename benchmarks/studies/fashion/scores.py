@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks import stats
 from benchmarks.studies.fashion import data
 from tf_ensembles import metrics
-from tf_ensembles.decisions import foreign
+from tf_ensembles.decisions import ood
 
 TAU = 10  # labels per joint prediction
 OVER_MEMBERS = "nll, over members"  # the NLL with its error over members, on these images: as published ones are
@@ -60,7 +60,7 @@ def score(logits: Logits, labels: Labels) -> dict[tuple[str, str], Value]:
         values[name, "dyadic_nll"] = Value(*metrics.dyadic_nll(part, labels, tau=TAU, standard_error=True))
         values[name, "ece"] = Value(float(metrics.ece(part, labels)), math.nan)
     for method in FOREIGN[: None if logits["test"].shape[1] > 1 else 2]:
-        known, strange = (foreign.ood_score(logits[name], method) for name in ("test", "mnist"))
+        known, strange = (ood.ood_score(logits[name], method) for name in ("test", "mnist"))
         for name, value in (
             ("auroc", metrics.auroc(known, strange)),
             ("aupr", metrics.aupr(known, strange)),
@@ -108,7 +108,7 @@ def _dyadic_nll(labels: Labels, name: str) -> Score:
 
 def _auroc(method: Any) -> Score:
     def auroc(logits: Logits, rows: NDArray[np.int64]) -> float:
-        known, strange = (foreign.ood_score(logits[name][rows], method) for name in ("test", "mnist"))
+        known, strange = (ood.ood_score(logits[name][rows], method) for name in ("test", "mnist"))
         return float(metrics.auroc(known, strange))
 
     return auroc

@@ -47,7 +47,7 @@ def test_a_saved_model_gets_its_page(folder):
         )
     assert stored == expected.content
     assert (folder / "new" / "page.html").read_text() == expected.to_html()
-    assert stored["facts"] == {"examples": 30, "members": 2, "foreign examples": 30, "classes": 3}
+    assert stored["facts"] == {"examples": 30, "members": 2, "out-of-distribution examples": 30, "classes": 3}
 
 
 @pytest.mark.parametrize(

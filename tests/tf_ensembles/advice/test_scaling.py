@@ -12,7 +12,7 @@ UNIT = RANDOM.normal(size=(200, 3))
 
 def remarks(x, y=None, first=()):
     member = keras.Sequential([keras.Input((3,)), *first, keras.layers.Dense(1)])
-    return list(scaling.remarks(member, x, np.zeros(200) if y is None else y, regression=y is not None))
+    return list(scaling.remarks(lambda: member, x, np.zeros(200) if y is None else y, regression=y is not None))
 
 
 def test_scaled_data_are_not_remarked():

@@ -6,13 +6,12 @@ import pytest
 from tf_ensembles.advice import splits
 
 
-def make(n, given=None, folds=None, stops=True, fraction=0.2, tau=10):
-    x, y = np.arange(n, dtype=np.float32)[:, None], np.arange(n)
-    return splits.make_split(x, y, fraction, given, folds, stops, seed=0, tau=tau)
+def make(n, validation=None):
+    return splits.make_split(np.arange(n, dtype=np.float32)[:, None], np.arange(n), validation, seed=0)
 
 
 def ids(examples):
-    return set() if examples is None else set(examples.ids.tolist())
+    return set(examples.ids.tolist())
 
 
 def test_small_data_take_turns():
@@ -37,21 +36,19 @@ def test_large_data_are_split_into_three():
 
 def test_given_validation_data_only_judge():
     given = (np.zeros((205, 1), np.float32), np.zeros(205, int))
-    split = make(100, given)
-    assert [part.judge for part in split.parts] == [None] * 5
-    assert sorted(row for part in split.parts for row in part.stop.ids) == list(range(100))
-    assert (len(split.whole.train), split.whole.stop, len(split.whole.judge)) == (100, None, 200)
-    (part,) = make(5000, given).parts
-    assert (len(part.train), len(part.stop), len(part.judge)) == (4000, 1000, 200)
-    (part,) = make(100, given, stops=False).parts
-    assert (len(part.train), part.stop) == (100, None)
+    for count, to_stop in ((100, 20), (5000, 1000)):
+        (part,) = make(count, given).parts
+        assert (len(part.train), len(part.stop), len(part.judge)) == (count - to_stop, to_stop, 200)
+        assert ids(part.train) | ids(part.stop) == set(range(count))
 
 
 def test_an_even_number_of_blocks_judges():
-    assert make(350, folds=5).num_judging == 340  # 35 blocks of ten, less one.
+    assert make(350, 5).num_judging == 340  # 35 blocks of ten, less one.
 
 
-def test_too_few_are_refused():
-    with pytest.raises(ValueError, match="at least 100 examples that judge for tau=10"):
-        make(90)
-    assert make(90, tau=2).num_judging == 88  # 45 blocks of two, less one, in five folds of 18.
+def test_few_examples_are_judged_in_pairs():
+    split = make(90)
+    assert (split.tau, split.num_judging) == (2, 88)  # 45 blocks of two, less one, in five folds of 18.
+    assert make(100).tau == 10
+    with pytest.raises(ValueError, match="at least 20 examples that judge"):
+        make(19)

@@ -1,14 +1,12 @@
-"""A candidate in training: stopped where others' examples say so, started anew for each part, with callbacks."""
+"""A candidate in training: stopped where others' examples say so, started anew for each part."""
 
 import functools
-import threading
 
 import keras
 import numpy as np
-import pytest
 
 import tf_ensembles as tfe
-from tf_ensembles.advice import seen, splits, training
+from tf_ensembles.advice import comparison, splits, training
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(150, 8)).astype(np.float32)
@@ -26,8 +24,7 @@ def make():
     return model
 
 
-def settings(epochs=40, callbacks=None):
-    return training.Settings(epochs, 50, 10, 0, callbacks, functools.partial(seen.read, noise_std=None))
+SETTINGS = training.Settings(40, 50, 0, functools.partial(comparison.read, noise_std=None, log_density=0.0))
 
 
 def alone(part, epochs):
@@ -43,55 +40,20 @@ def alone(part, epochs):
     return found
 
 
-def test_looks_are_further_and_further_apart():
-    assert list(training.looks(1)) == [1]
-    assert list(training.looks(20)) == [1, 2, 3, 4, 5, 7, 9, 12, 15, 19, 20]
+def test_checkpoints_are_further_and_further_apart():
+    assert list(training.checkpoints(1)) == [1]
+    assert list(training.checkpoints(20)) == [1, 2, 3, 4, 5, 7, 9, 12, 15, 19, 20]
 
 
 def test_each_part_is_trained_from_the_start_and_stopped_before_it_overfits():
-    split = splits.make_split(X, Y, 0.2, None, 3, True, seed=0, tau=10)
+    split = splits.make_split(X, Y, 3, seed=0)
     steps = []
-    trained = training.train(make, split, settings(), lambda: steps.append(1))
+    trained = training.train(make, split, SETTINGS, lambda: steps.append(1))
     assert len(steps) == 3
     assert trained.epochs < 40
     assert trained.likelihood.shape == (split.num_judging, 3)
-    # What was kept of the last part, compiled once and trained thrice, is what a new ensemble gives after some look.
+    # What was kept of the last part, compiled once and trained thrice, is what a new ensemble gives at some checkpoint.
     part = split.parts[-1]
     kept, expected = trained.likelihood[-len(part.judge) :], alone(part, 40)
     assert min(np.abs(one - kept).max() for one in expected) < 1e-4
     assert kept.mean() > expected[-1].mean()
-
-
-def test_callbacks_see_each_training_anew():
-    split = splits.make_split(X, Y, 0.2, None, 3, True, seed=0, tau=10)
-    seen_epochs = []
-
-    class Counts(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.epochs = []
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.epochs.append(epoch)
-            assert "val_loss" in logs
-
-        def on_train_end(self, logs=None):
-            seen_epochs.append(self.epochs)
-
-    stopping = keras.callbacks.EarlyStopping("val_loss", patience=0)
-    trained = training.train(make, split, settings(callbacks=[Counts(), stopping]), lambda: None)
-    assert [epochs[0] for epochs in seen_epochs] == [0, 0, 0]
-    assert max(len(epochs) for epochs in seen_epochs) < 40
-    assert trained.likelihood.shape == (split.num_judging, 3)
-    again = training.train(
-        make, split, settings(callbacks=lambda: [keras.callbacks.EarlyStopping(patience=0)]), lambda: None
-    )
-    np.testing.assert_allclose(again.likelihood, trained.likelihood)  # Deterministic.
-
-
-def test_callbacks_that_cannot_be_copied_are_said():
-    callback = keras.callbacks.Callback()
-    callback.lock = threading.Lock()
-    with pytest.raises(ValueError, match="callbacks that can be copied, or a function"):
-        training._copied([callback])
-    assert training._copied(lambda: [callback]) == [callback]

@@ -10,14 +10,14 @@ import pytest
 
 import tf_ensembles as tfe
 from tests.tf_ensembles.decisions import fixed
-from tf_ensembles.assessment import classes, intervals, pictures
+from tf_ensembles.assessment import classes, pictures, statistics
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads
 
 RANDOM = np.random.default_rng(0)
 LOGITS = 2.0 * RANDOM.normal(size=(60, 4, 3)).astype(np.float32)
 LABELS = np.where(RANDOM.random(60) < 0.6, LOGITS.mean(axis=1).argmax(axis=1), RANDOM.integers(0, 3, 60))
-FOREIGN = 0.3 * RANDOM.normal(size=(40, 4, 3)).astype(np.float32)
+OOD = 0.3 * RANDOM.normal(size=(40, 4, 3)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def found(model):
         calibrated,
         LOGITS,
         LABELS,
-        x_ood=FOREIGN,
+        x_ood=OOD,
         groups=groups,
         class_names=["a & b", '"><img src=x onerror=alert(1)>', "c"],
         num_draws=50,
@@ -59,10 +59,10 @@ def test_scores_are_those_of_the_metrics(found):
             assert low <= got <= high
     alone = [tfe.metrics.marginal_nll(LOGITS[:, [m]], LABELS) for m in range(4)]
     assert found.score("nll", "one member")[0] == pytest.approx(np.mean(alone), rel=1e-6)
-    foreign = [tfe.ood_score(part * factor, "entropy") for part in (LOGITS, FOREIGN)]
-    stored = found.content["foreign"]["scores"]["entropy"]
-    assert stored["auroc"]["value"] == pytest.approx(tfe.metrics.auroc(*foreign), abs=1e-9)
-    assert stored["fpr95"]["value"] == pytest.approx(tfe.metrics.fpr_at(*foreign), abs=1e-9)
+    scores = [tfe.ood_score(part * factor, "entropy") for part in (LOGITS, OOD)]
+    stored = found.content["ood"]["scores"]["entropy"]
+    assert stored["auroc"]["value"] == pytest.approx(tfe.metrics.auroc(*scores), abs=1e-9)
+    assert stored["fpr95"]["value"] == pytest.approx(tfe.metrics.fpr_at(*scores), abs=1e-9)
     by_class, by_group = found.content["slices"]
     right = tfe.metrics.mixture(LOGITS * factor).argmax(axis=1) == LABELS
     for place, row in enumerate(by_class["rows"]):
@@ -84,8 +84,7 @@ def test_fewer_examples_than_labels_of_a_joint_score_leave_it_out():
 
 
 def test_resampled_scores_are_those_of_resampled_examples():
-    subject = classes.Subject("", LOGITS)
-    statistics = classes.scores(subject, LABELS, 0.9)
+    scores = classes.Classes(LOGITS, LABELS, 0.9).scores()
     indices = RANDOM.integers(0, 60, (5, 60))
     weights = np.stack([np.bincount(row, minlength=60) for row in indices]).astype(np.float32)
     for row, own in enumerate(indices):
@@ -95,28 +94,28 @@ def test_resampled_scores_are_those_of_resampled_examples():
             "ece": tfe.metrics.ece(LOGITS[own], LABELS[own]),
         }
         for name, value in drawn.items():
-            assert statistics[name].of(weights)[row] == pytest.approx(value, rel=1e-5)
+            assert scores[name].of(weights)[row] == pytest.approx(value, rel=1e-5)
         # Copies of an example count at the end of their place, instead of one after the other.
         probabilities = tfe.metrics.mixture(LOGITS[own])
         area = tfe.metrics.aurc(probabilities.max(axis=1), probabilities.argmax(axis=1) == LABELS[own])
-        assert statistics["aurc"].of(weights)[row] == pytest.approx(area, abs=0.05)
+        assert scores["aurc"].of(weights)[row] == pytest.approx(area, abs=0.05)
     sets = classes.probable_sets(np.array([[0.5, 0.3, 0.2], [0.05, 0.92, 0.03]]), 0.8)
     np.testing.assert_array_equal(sets, [[True, True, False], [False, True, False]])
 
 
 def test_intervals_have_the_width_of_the_closed_form():
     values = RANDOM.normal(size=400)
-    statistic = intervals.mean(values)
-    drawn = intervals.resample({0: statistic}, 400, 2000, 0)[0]
-    low, high = intervals.estimate(statistic, drawn)[1:]
+    statistic = statistics.mean(values)
+    drawn = statistics.resample({0: statistic}, 400, 2000, 0)[0]
+    interval = statistics.estimate(statistic, drawn)
     width = 2 * 1.96 * values.std() / math.sqrt(400)
-    assert high - low == pytest.approx(width, rel=0.1)  # quantiles of 2,000 draws: some 3%
-    whole = intervals.draws(7, 30, 0)
+    assert interval.high - interval.low == pytest.approx(width, rel=0.1)  # quantiles of 2,000 draws: some 3%
+    whole = statistics.draws(7, 30, 0)
     assert [part.sum(axis=1).tolist() for part in whole] == [[30.0] * 7]
-    all_right = intervals.mean(np.ones(20, bool))
-    low = intervals.estimate(all_right, np.ones(5)).low
+    all_right = statistics.mean(np.ones(20, bool))
+    low = statistics.estimate(all_right, np.ones(5)).low
     assert pytest.approx(low**20) == 0.025  # so improbable are twenty of twenty then
-    half = intervals.mean(np.arange(10.0), inside=np.arange(10) < 2)
+    half = statistics.mean(np.arange(10.0), inside=np.arange(10) < 2)
     assert half.value == 0.5
     assert half.of(np.eye(10, dtype=np.float32)[[1]] * 3)[0] == 1.0
 
@@ -126,10 +125,10 @@ def test_shares_that_differ_in_few_examples_are_not_told_apart():
         first, second = np.arange(200) < 150, np.arange(200) < 150
         first[:lost] = False  # it misses what the other one hits
         first[199 - gained : 199] = True
-        both = [intervals.mean(part) for part in (first, second)]
-        drawn = intervals.resample(dict(enumerate(both)), 200, 1000, 0)
-        found = intervals.difference(*both, drawn[0], drawn[1])
-        assert found.value == pytest.approx((gained - lost) / 200)
+        both = [statistics.mean(part) for part in (first, second)]
+        drawn = statistics.resample(dict(enumerate(both)), 200, 1000, 0)
+        found = statistics.difference(*both, drawn[0], drawn[1])
+        assert found.estimate == pytest.approx((gained - lost) / 200)
         return found.low > 0.0 or found.high < 0.0
 
     # A fair coin: five of five have a two-sided probability of 2 / 32, six of six of 2 / 64.
@@ -225,7 +224,7 @@ def test_regressions_are_assessed():
         assert assessed.score(name, "before calibration")[0] == pytest.approx(value, rel=1e-4)
     wider = std * float(calibrated.factor)
     assert assessed.score("nll")[0] == pytest.approx(tfe.metrics.gaussian_nll(mean, wider, y), rel=1e-4)
-    assert assessed.content["foreign"]["scores"]["variance"]["auroc"]["value"] == 0.5  # the same inputs
+    assert assessed.content["ood"]["scores"]["variance"]["auroc"]["value"] == 0.5  # the same inputs
     assert not Page(assessed.to_html()).open
     values = tfe.assess(
         fixed.Fixed(3, Kind.VALUES, heads.Values()), mean[..., None], y, num_draws=5

@@ -130,7 +130,7 @@ def test_a_regression():
     ("make", "text"),
     [
         (lambda: tfe.Epinet(small_prior, num_outputs=3), "Expected trunk to be a keras.Model"),
-        (lambda: _epinet(hidden=(0,)), "Expected hidden sizes >= 1"),
+        (lambda: _epinet(hidden=(0,)), r"Expected hidden\[0\] >= 1"),
         (lambda: _epinet(num_members=0), "Expected num_members >= 1"),
         (lambda: _epinet(seed=-1), "Expected an integer seed in"),
         (lambda: _epinet(prior=small_prior), "Expected prior to be a tfe.PriorFunction"),

@@ -1,4 +1,4 @@
-"""Scores of foreign inputs against their formulas, and on inputs that are known to be foreign."""
+"""Out-of-distribution scores against their formulas, and on inputs that are known to be out of distribution."""
 
 import numpy as np
 import pytest

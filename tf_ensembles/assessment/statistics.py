@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_ensembles import intervals
+from tf_ensembles.intervals import Interval
 from tf_ensembles.metrics.likelihood import Floats
 
 Weights = NDArray[np.float32]
-LEVEL = 0.95
 _FEW = 1000  # examples; of more, draws know as much as an exact test
 _SLICE = 2**22  # numbers of one slice of draws
 
@@ -33,18 +34,6 @@ class Statistic(NamedTuple):
     hits: NDArray[np.bool_] | None = None  # of a share of all examples: which ones, `[examples]`
 
 
-class Estimate(NamedTuple):
-    """A score and its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Returns the numbers for JSON, which knows no NaN."""
-        return {name: float(value) if math.isfinite(value) else None for name, value in self._asdict().items()}
-
-
 def mean(
     values: NDArray[Any],
     least: float = -math.inf,
@@ -53,21 +42,18 @@ def mean(
 ) -> Statistic:
     """Returns the mean of values `[examples]` over all examples, or over those of a slice, `[examples]` of bool."""
     is_share = values.dtype == np.bool_
-    numbers = np.asarray(values, np.float64)
+    rows: Any = slice(None) if inside is None else inside
+    own = np.asarray(values, np.float64)[rows]
     if is_share:
         least, most = 0.0, 1.0
-    if inside is None:
-        trials = len(numbers) if is_share else 0
-        of = lambda weights: weights @ numbers / weights.sum(axis=1)  # noqa: E731
-        return Statistic(float(numbers.mean()), of, least, most, trials, values if is_share else None)
-    own = numbers[inside]
-    value = float(own.mean()) if len(own) else math.nan
 
-    def of_slice(weights: Weights) -> Floats:
-        drawn = weights[:, inside]
+    def of(weights: Weights) -> Floats:
+        drawn = weights[:, rows]
         return drawn @ own / drawn.sum(axis=1)
 
-    return Statistic(value, of_slice, least, most, len(own) if is_share else 0)
+    value = float(own.mean()) if len(own) else math.nan
+    hits = values if is_share and inside is None else None
+    return Statistic(value, of, least, most, len(own) if is_share else 0, hits)
 
 
 def average(parts: list[Statistic]) -> Statistic:
@@ -92,45 +78,42 @@ def draws(count: int, examples: int, seed: int) -> Iterator[Weights]:
 
 def resample(statistics: Mapping[Any, Statistic], examples: int, count: int, seed: int) -> dict[Any, Floats]:
     """Returns the scores of `count` draws of the examples, `[count]` each."""
-    found: dict[Any, list[Floats]] = {name: [] for name in statistics}
+    scores: dict[Any, list[Floats]] = {name: [] for name in statistics}
     for weights in draws(count, examples, seed):
         for name, statistic in statistics.items():
             with np.errstate(divide="ignore", invalid="ignore"):  # a slice of which nothing was drawn
-                found[name].append(np.asarray(statistic.of(weights), np.float64))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+                scores[name].append(np.asarray(statistic.of(weights), np.float64))
+    return {name: np.concatenate(parts) for name, parts in scores.items()}
 
 
-def estimate(statistic: Statistic, drawn: Floats) -> Estimate:
+def estimate(statistic: Statistic, drawn: Floats) -> Interval:
     """Returns a score with its interval; where all examples agree, no draw differs, and the exact binomial one."""
     if statistic.trials and statistic.value in (0.0, 1.0):
-        reach = ((1.0 - LEVEL) / 2) ** (1.0 / statistic.trials)  # all of so many: Clopper and Pearson
-        return Estimate(1.0, reach, 1.0) if statistic.value else Estimate(0.0, 0.0, 1.0 - reach)
-    return interval(statistic.value, drawn, statistic.least, statistic.most)
+        reach = (intervals.LEVEL / 2) ** (1.0 / statistic.trials)  # all of so many: Clopper and Pearson
+        return Interval(1.0, reach, 1.0) if statistic.value else Interval(0.0, 0.0, 1.0 - reach)
+    return intervals.resampled(statistic.value, drawn, statistic.least, statistic.most)
 
 
-def interval(value: float, drawn: Floats, least: float = -math.inf, most: float = math.inf) -> Estimate:
-    """Returns a value with the interval of its draws, moved to it; NaN where nothing could be drawn."""
-    finite = drawn[np.isfinite(drawn)]
-    if not math.isfinite(value) or len(finite) < 2:
-        return Estimate(value, math.nan, math.nan)
-    low, high = np.quantile(finite - finite.mean(), [(1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2]) + value
-    return Estimate(value, float(max(low, least)), float(min(high, most)))
-
-
-def difference(first: Statistic, second: Statistic, drawn_first: Floats, drawn_second: Floats) -> Estimate:
+def difference(first: Statistic, second: Statistic, drawn_first: Floats, drawn_second: Floats) -> Interval:
     """Returns a score less another one of the same examples, with the interval of paired draws.
 
     Of two shares it holds zero wherever an exact sign test of the examples on which they differ cannot tell: where
     these are few, draws say more than they know.
     """
-    found = interval(first.value - second.value, drawn_first - drawn_second)
-    if first.hits is None or second.hits is None or found.low <= 0.0 <= found.high:
-        return found
+    drawn = intervals.resampled(first.value - second.value, drawn_first - drawn_second)
+    if first.hits is None or second.hits is None or not drawn.excludes(0.0):
+        return drawn
     gained, lost = int(np.sum(first.hits & ~second.hits)), int(np.sum(second.hits & ~first.hits))
     count = gained + lost
-    if count > _FEW or _tail(min(gained, lost), count) <= (1.0 - LEVEL) / 2:
-        return found
-    return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+    if count > _FEW or _tail(min(gained, lost), count) <= intervals.LEVEL / 2:
+        return drawn
+    return Interval(drawn.estimate, min(drawn.low, 0.0), max(drawn.high, 0.0))
+
+
+def to_dict(interval: Interval) -> dict[str, float | None]:
+    """Returns the numbers for JSON, which knows no NaN."""
+    numbers = {"value": interval.estimate, "low": interval.low, "high": interval.high}
+    return {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 def _tail(most: int, count: int) -> float:

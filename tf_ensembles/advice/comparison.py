@@ -1,11 +1,10 @@
-"""What `advise` keeps of each trained ensemble, and what it reads off all of them together."""
+"""What `advise` keeps of each trained ensemble, and how it compares all of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,25 +15,21 @@ from tf_ensembles.advice import scores as scoring
 from tf_ensembles.advice import text
 from tf_ensembles.advice.candidates import Candidate
 from tf_ensembles.advice.result import BootstrapDiagnosis, Comparison, Row, Verdict
-from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Estimate, Scores
+from tf_ensembles.advice.scores import DYADIC, JOINT, Choice, Scores
 from tf_ensembles.advice.training import Trained
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble import outputs
 from tf_ensembles.ensemble.model import Ensemble
+from tf_ensembles.intervals import Interval
 from tf_ensembles.metrics import kinds
 from tf_ensembles.metrics import likelihood as formulas
 from tf_ensembles.metrics.likelihood import Floats
 from tf_ensembles.regression.distribution import PredictiveDistribution
 
-_NUMBERS = (
-    *(f"{name}_{what}" for name in ("dyadic", "joint") for what in ("nll", "error", "behind", "behind_error")),
-    "marginal_nll",
-)
-
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Result:
     """What is kept of one candidate."""
 
     values: Floats  # [metrics, sizes, blocks]
@@ -45,38 +40,44 @@ class Seen:
     diverged: int
 
 
-def read(model: Ensemble, predictions: Array, y: Array, noise_std: float | None = None) -> tuple[Floats, Floats | None]:
-    """Returns likelihoods `[examples, members]` of targets, and the label noise `[examples]` that members see."""
+def read(
+    model: Ensemble, predictions: Array, y: Array, noise_std: float | None, log_density: float
+) -> tuple[Floats, Floats | None]:
+    """Returns likelihoods `[examples, members]` of targets, and the label noise `[examples]` that members predict.
+
+    Args:
+        model: the ensemble.
+        predictions: its outputs `[examples, members, outputs]`.
+        y: targets.
+        noise_std: of a regression whose members predict values.
+        log_density: to subtract, where targets are in other units.
+    """
     if noise_std is not None:
-        return _gaussian_likelihood(predictions, y, noise_std), None
+        errors = (np.asarray(y, np.float64).reshape(len(y), 1, -1) - predictions) / noise_std
+        densities = -0.5 * errors**2 - math.log(noise_std * math.sqrt(2.0 * math.pi))
+        return np.sum(densities, axis=-1) - log_density, None
     kind = outputs.require(model.kind, model.loss)
     if model.head is not None:
         distribution = PredictiveDistribution.of_outputs(model.head, predictions)
-        return distribution.member_log_prob(y), distribution.aleatoric_std.mean(axis=1)
+        return distribution.member_log_prob(y) - log_density, distribution.aleatoric_std.mean(axis=1)
     labels = np.asarray(kinds.labels_tensor(tf.convert_to_tensor(y), kind, predictions.shape[-1]))
     likelihood = metrics.member_log_likelihood(predictions, labels, kind=kind)
     return likelihood, metrics.uncertainty(predictions, kind=kind).aleatoric
 
 
-def look(trained: Trained, num_judging: int, num_members: int, sizes: tuple[int, ...], tau: int) -> Seen:
+def evaluate(trained: Trained, num_judging: int, num_members: int, sizes: tuple[int, ...], tau: int) -> Result:
     """Scores all sub-ensembles of a candidate."""
     if trained.likelihood is None:
         values = np.full((2, len(sizes), num_judging // scoring.block_length(tau)), math.inf)
         influence = np.zeros((2, len(sizes), 2, num_members))
-        return Seen(values, influence, np.zeros((num_judging, num_members)), None, 0, trained.diverged)
+        return Result(values, influence, np.zeros((num_judging, num_members)), None, 0, trained.diverged)
     scored = scoring.score_members(trained.likelihood, sizes, tau)
-    return Seen(*scored, trained.likelihood, trained.noise, trained.epochs, 0)
+    return Result(*scored, trained.likelihood, trained.noise, trained.epochs, 0)
 
 
-def _gaussian_likelihood(predictions: Array, y: Array, noise_std: float) -> Floats:
-    """Returns `log N(y_i; f_m(x_i), noise_std^2)`, `[examples, members]`, summed over targets."""
-    errors = (np.asarray(y, np.float64).reshape(len(y), 1, -1) - predictions) / noise_std
-    return np.sum(-0.5 * errors**2 - math.log(noise_std * math.sqrt(2.0 * math.pi)), axis=-1)
-
-
-def diagnose(scores: Scores, bootstrap: Bootstrap | None, seen: Sequence[Seen], tau: int) -> BootstrapDiagnosis:
+def diagnose(scores: Scores, bootstrap: Bootstrap | None, results: Sequence[Result], tau: int) -> BootstrapDiagnosis:
     """Compares the arms as a whole, and where labels are noisy and where not."""
-    noises = [one.noise for one in seen if one.noise is not None]
+    noises = [one.noise for one in results if one.noise is not None]
     # A mean over all trained ensembles, so that none of those compared decides alone what is noisy.
     noise = np.mean(noises, axis=0) if noises else None
     spread = None if noise is None else (float(np.quantile(noise, 0.1)), float(np.quantile(noise, 0.9)))
@@ -92,12 +93,12 @@ def diagnose(scores: Scores, bootstrap: Bootstrap | None, seen: Sequence[Seen], 
     if noise is not None:
         order = np.argsort(-noise, kind="stable")
         plain, other = (scoring.best_scale(scores, arm, scores.means()) for arm in (0, 1))
-        pair = seen[plain].likelihood, seen[scores.usable.shape[1] + other].likelihood
+        pair = results[plain].likelihood, results[scores.usable.shape[1] + other].likelihood
         noisy, quiet = (_difference(*pair, rows, tau) for rows in np.array_split(order, 2))
     return BootstrapDiagnosis(
         verdict,
         repr(bootstrap),
-        probability=0.5 * math.erfc(difference.value / (max(difference.error, 1e-300) * math.sqrt(2.0))),
+        probability=0.5 * math.erfc(difference.estimate / (max(difference.error, 1e-300) * math.sqrt(2.0))),
         difference=difference,
         dyadic=scoring.bootstrap_difference(scores, DYADIC),
         noisy=noisy,
@@ -106,7 +107,7 @@ def diagnose(scores: Scores, bootstrap: Bootstrap | None, seen: Sequence[Seen], 
     )
 
 
-def _difference(plain: Floats, other: Floats, rows: NDArray[np.int64], tau: int) -> Estimate:
+def _difference(plain: Floats, other: Floats, rows: NDArray[np.int64], tau: int) -> Interval:
     """Returns the difference in joint NLL on some of the examples, in the order in which they were drawn."""
     rows = np.sort(rows)
     groups, pseudo = zip(*(scoring.joint_scores(part[rows][:, None], tau) for part in (plain, other)), strict=True)
@@ -120,22 +121,30 @@ def table(
     arms: Sequence[Bootstrap | None],
     tried: Sequence[Candidate],
     sizes: Sequence[int],
-    seen: Sequence[Seen],
+    results: Sequence[Result],
 ) -> Iterator[Row]:
     """Yields a row per candidate."""
     for arm, scale, size in np.ndindex(len(arms), len(tried), len(sizes)):
-        one, at = seen[arm * len(tried) + scale], Choice(arm, scale, size)
-        numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, math.nan)
-        if scores.usable[arm, scale]:
-            for metric, metric_name in ((DYADIC, "dyadic"), (JOINT, "joint")):
-                own, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
-                numbers |= {f"{metric_name}_nll": own.value, f"{metric_name}_error": own.error}
-                numbers |= {f"{metric_name}_behind": behind.value, f"{metric_name}_behind_error": behind.error}
-            numbers["marginal_nll"] = float(-formulas.log_mean_exp(one.likelihood).mean())
-        name = text.bootstrap_name(arms[arm])
+        result, at = results[arm * len(tried) + scale], Choice(arm, scale, size)
+        numbers: dict[str, float] = {}
+        for metric, name in ((DYADIC, "dyadic"), (JOINT, "joint")):
+            with np.errstate(invalid="ignore"):  # Where members diverged.
+                value, behind = scores.estimate(metric, at), scores.estimate(metric, at, choice)
+            numbers |= {f"{name}_nll": value.estimate, f"{name}_error": value.error}
+            numbers |= {f"{name}_behind": behind.estimate, f"{name}_behind_error": behind.error}
+        numbers["marginal_nll"] = float(-formulas.log_mean_exp(result.likelihood).mean())
+        if result.diverged:
+            numbers = dict.fromkeys(numbers, math.nan)
         prior = tried[scale]
-        told = {"length_scale": prior.length_scale, "epochs": one.epochs, "diverged": one.diverged}
-        yield Row(prior.scale, name, sizes[size], **told, **numbers)
+        yield Row(
+            prior.scale,
+            text.bootstrap_name(arms[arm]),
+            sizes[size],
+            length_scale=prior.length_scale,
+            epochs=result.epochs,
+            diverged=result.diverged,
+            **numbers,
+        )
 
 
 def compare(scores: Scores, arm: int) -> Comparison | None:

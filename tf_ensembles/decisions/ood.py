@@ -1,6 +1,6 @@
-"""Is this input foreign? Scores that are higher for inputs unlike those that the members were trained on.
+"""Out-of-distribution detection: scores that are higher for inputs unlike those that the members were trained on.
 
-How well they tell, on inputs that are known to be foreign: `tfe.metrics.auroc`, `aupr` and `fpr_at`.
+How well they detect inputs that are known to be out of distribution: `tfe.metrics.auroc`, `aupr` and `fpr_at`.
 
 Shapes: member outputs `[batch, members, outputs]`, scores `[batch]`, features `[batch, features]`.
 """
@@ -23,7 +23,7 @@ BatchMethod = Literal["joint_information", "joint_surprise"]
 
 
 def ood_score(logits: ArrayLike, method: Method = "mutual_information", *, kind: Any = None) -> Floats:
-    """Returns how foreign each input looks to the ensemble, `[batch]`: higher for more foreign.
+    """Returns the out-of-distribution score of each input, `[batch]`: higher for inputs unlike the training data.
 
     Args:
         logits: member outputs `[batch, members, classes]`, as `predict` returns them; values of a regression have a
@@ -53,7 +53,7 @@ def ood_score(logits: ArrayLike, method: Method = "mutual_information", *, kind:
 def batch_ood_score(
     logits: ArrayLike, size: int, method: BatchMethod = "joint_information", *, kind: Any = None, seed: int = 0
 ) -> Floats:
-    """Returns how foreign each batch of `size` consecutive inputs looks, `[batch // size]`: higher for more foreign.
+    """Returns the out-of-distribution score of each batch of `size` consecutive inputs, `[batch // size]`.
 
     Ten inputs that each look a little odd in the same way say more together than one by one: where members disagree
     about all of them, one label would tell the others. Joint predictions know that; single ones do not.
