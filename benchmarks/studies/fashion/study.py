@@ -1,4 +1,4 @@
-"""Fashion-MNIST by LeNets: one model, ensembles, an epinet, dropout; accuracy, NLL, dyadic NLL, shift, out-of-distribution images.
+"""Fashion-MNIST by LeNets: one model, ensembles, an epinet, dropout; accuracy, NLL, dyadic NLL, shift, OOD images.
 
     tf-ensembles sweep run benchmarks.studies.fashion.study --preset standard --figures-to benchmarks/results/fashion
 
