@@ -283,7 +283,8 @@ def _slices(content: dict[str, Any]) -> list[str]:
 
 def _interval(estimate: dict[str, float | None], among: list[float]) -> str:
     """A score of a slice as a dot with its interval, on the axis of all slices."""
-    value, low, high = (math.nan if estimate[end] is None else estimate[end] for end in ("value", "low", "high"))
+    ends = (estimate[end] for end in ("value", "low", "high"))
+    value, low, high = (math.nan if end is None else end for end in ends)
     return "" if math.isnan(value) else pictures.draw_interval(value, low, high, _cell(estimate), among=among)
 
 

@@ -194,7 +194,7 @@ def _load_train(name: str, data: str | None, num_train: int, subset: str, noise:
         return image_data.take(_load(name, data).train, num_train, subset)
     clean = _load_train(name, data, num_train, subset, member_config.Noise.NONE.value, 0)
     # The paper's appendix draws from {1..10}; CIFAR10's classes are 0..9.
-    moves = {"figure_5": (0.25, range(5), range(5, 10)), "figure_11": (0.01,)}
+    moves: dict[str, Any] = {"figure_5": (0.25, range(5), range(5, 10)), "figure_11": (0.01,)}
     return image_data.move_labels(clean, *moves[noise], seed=noise_seed)
 
 
