@@ -339,6 +339,8 @@ def _cifar10(chance, seeds):
                         "nll_joint": joint * worse * less * noise[1],
                         "accuracy": 0.5,
                         "ece": 0.1,
+                        **{"width": 0.0625, "epochs": 20, "batch_size": 10, "num_test": 1000},
+                        **{"learning_rate": 0.02, "weight_decay": 0.03},
                     }
                 )
         tables[f"cifar10/{name}_runs"] = pd.DataFrame(rows)
@@ -350,7 +352,8 @@ def _regret(chance):
     for part, horizon in itertools.product(range(12), (100, 1000)):
         for agent, regret in REGRET.items():
             value = regret * (1 + chance.normal(0, 0.02)) * (horizon / 1000) ** 0.5
-            rows.append({"horizon": horizon, "agent": agent, "part": part, "problems": 100, "regret": value})
+            about = {"horizon": horizon, "step": horizon, "agent": agent, "part": part}
+            rows.append({**about, "problems": 100, "regret": value})
     return pd.DataFrame(rows)
 
 
@@ -366,8 +369,8 @@ def _regret_means():
 def _finite_regret():
     """Finite ensembles approach the infinite one, which is the last row."""
     rows = []
-    for members in (1, 10, 100, 0):
-        gap = 30.0 / members if members else 0.0
+    for members in (1, 10, 100, np.inf):
+        gap = 30.0 / members
         rows.append(
             {
                 "members": members,

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", type=options.local_path, help="an ensemble, calibrated or not, or any Keras model: a .keras file"
     )
     parser.add_argument("--data", type=options.local_path, required=True, metavar="NPZ", help="test data: x, y")
-    parser.add_argument("--ood", type=options.local_path, metavar="NPZ", help="foreign inputs: x")
+    parser.add_argument("--ood", type=options.local_path, metavar="NPZ", help="out-of-distribution inputs: x")
     parser.add_argument(
         "--output", type=options.local_path, default="assessment.html", metavar="HTML", help="the page to write"
     )
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output.suffix != ".html":
         raise ValueError(f"Expected a page that ends in .html. Received: {args.output}")
     data = _read(args.data, ("x", "y"), ("groups", "class_names"))
-    foreign = _read(args.ood, ("x",))["x"] if args.ood else None
+    x_ood = _read(args.ood, ("x",))["x"] if args.ood else None
 
     import tf_ensembles as tfe
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         model,
         data["x"],
         data["y"],
-        x_ood=foreign,
+        x_ood=x_ood,
         groups=data.get("groups"),
         class_names=data["class_names"].tolist() if "class_names" in data else None,
         level=args.level,

@@ -66,6 +66,7 @@ class Figure(abc.ABC):
     pairs: ClassVar[Sequence[tuple[str, str]]] = ()  # agents whose differences are told beside the figure
     by: ClassVar[tuple[str, str] | None] = None  # a column for each of whose values they are told, and how it is named
     scores: ClassVar[Mapping[str, str]] = {}  # columns of the table that are scores, with their names
+    apart: ClassVar[Mapping[str, str]] = {}  # columns that tell series of one agent apart, and how they are named
     same_runs_as: ClassVar[str] = ""  # the id of the figure whose runs it shows in another way
     needs_images: ClassVar[bool] = False  # whether its runs read CIFAR10
 
@@ -111,7 +112,8 @@ class Figure(abc.ABC):
 
     def series_names(self, table: pd.DataFrame) -> list[str]:
         """Returns a name for every row where all are compared: one row per name, setting and seed."""
-        return [str(agent) for agent in table.agent]
+        parts = [[form.format(value) for value in table[column]] for column, form in self.apart.items()]
+        return [", ".join(words) for words in zip(map(str, table.agent), *parts, strict=True)]
 
     def command(self, preset: str, output: str) -> str:
         """Returns the command that makes the figure, in a results folder whose name is quoted for a shell."""
@@ -125,34 +127,29 @@ class Figure(abc.ABC):
     def settings(self, tables: Tables) -> tuple[Setting, ...]:
         """Returns the paper's settings beside those of a results folder."""
         used = self.used(tables)
-        found = [Setting(name, value, used.get(name, "not recorded")) for name, value in self.paper.items()]
+        settings = [Setting(name, value, used.get(name, "not recorded")) for name, value in self.paper.items()]
         if tables.has(f"{self.part}/{self.name}{_COST}.csv"):
             (cost,) = tables.read(f"{self.part}/{self.name}{_COST}.csv", _COST_COLUMNS).itertuples()
-            said = f"{cost.hours:.3g} ({cost.runs:,} runs; {cost.processor})"
-            found.append(Setting("hours of one worker", NOT_STATED, said))
-        return tuple(found)
+            hours = f"{cost.hours:.3g} ({cost.runs:,} runs; {cost.processor})"
+            settings.append(Setting("hours of one worker", NOT_STATED, hours))
+        return tuple(settings)
 
     def differences(self, table: pd.DataFrame) -> list[tuple[str, str, stats.Interval]]:
         """Returns the relative difference of each pair and score, with the score's name: what claims compute, too."""
         if self.by is None:
             return self._differences(table, "")
         column, symbol = self.by
-        return [one for value, rows in table.groupby(column) for one in self._differences(rows, symbol.format(value))]
+        parts = [self._differences(rows, symbol.format(value)) for value, rows in table.groupby(column)]
+        return [difference for part in parts for difference in part]
 
     def _differences(self, table: pd.DataFrame, where: str) -> list[tuple[str, str, stats.Interval]]:
-        found = []
+        differences = []
         for score, name in self.scores.items():
             for first, second in self.pairs:
                 if {first, second} <= set(table.agent):
-                    values = stats.paired(table, score, first, second)
-                    found.append((f"{name}{where}", f"{first} against {second}", stats.relative_difference(*values)))
-        return found
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Figure) and other.id == self.id
+                    interval = stats.relative_difference(*stats.paired(table, score, first, second))
+                    differences.append((f"{name}{where}", f"{first} against {second}", interval))
+        return differences
 
 
 def require_packages() -> None:

@@ -1,4 +1,4 @@
-"""Draws panels by Matplotlib, for pictures in documents. `report.svg` draws the same panels for the report."""
+"""Draws panels by Matplotlib, for pictures in documents. `tf_ensembles.pictures` draws the same panels for pages."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
         if panel.reference is not None:
             name = panel.reference_name if panel.kind == "lines" else None
             axis.axhline(panel.reference, color="black", ls=":", lw=1.2, label=name or None)
+        if panel.diagonal:
+            axis.axline((0.0, 0.0), slope=1.0, color="black", ls=":", lw=1.2)
         axis.set_ylabel(panel.y_label)
         axis.set_title(textwrap.fill(panel.title, int(90 / columns) + 18), fontsize=10)
         _legend(axis, panel, named)
@@ -89,7 +91,8 @@ def _lines(axis: Any, panel: Panel) -> None:
             axis.fill_between(xs, *ends, color=style.LIGHT[number], alpha=0.25, lw=0)
             continue
         xs = [one.x * 1.03**shift if panel.log_x else one.x + (0.04 * shift if panel.places else 0.0) for one in shown]
-        line = (0, style.DASHES[number]) if style.DASHES[number] else "-"
+        dashes = (0, style.DASHES[number]) if style.DASHES[number] else "-"
+        line = "" if panel.kind == "points" else dashes
         axis.plot(xs, [one.y for one in shown], marker=style.MARKERS[number], ms=4, ls=line, **look)
         _whiskers(axis, series, xs, style.LIGHT[number], shown)
     axis.set_xlabel(panel.x_label)

@@ -1,7 +1,7 @@
-"""Panels: what a figure shows, free of how it is drawn. `drawing` renders them by Matplotlib, `report.svg` as SVG.
+"""Panels: what a figure shows, free of how it is drawn. `drawing` renders them by Matplotlib, `pictures` as SVG.
 
-A panel has series, a series points with intervals. The functions here make series from a figure's table (a row per
-setting, seed and agent) through `benchmarks.stats`, as claims do.
+The functions here make series from a figure's table (a row per setting, seed and agent) through `benchmarks.stats`, as
+claims do.
 """
 
 from __future__ import annotations
@@ -9,58 +9,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks import stats, style
 from benchmarks.stats import Interval
+from tf_ensembles.pictures import Panel as Panel
+from tf_ensembles.pictures import Point as Point
+from tf_ensembles.pictures import Series as Series
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TextTable = tuple[list[str], list[list[str]]]  # a header and rows, as text
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """One value with its interval; ends are NaN where there is none."""
-
-    x: float
-    y: float
-    low: float = math.nan
-    high: float = math.nan
-    count: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """Points of one agent, or of whatever is compared."""
-
-    name: str
-    points: tuple[Point, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One plot."""
-
-    title: str
-    y_label: str
-    series: tuple[Series, ...]
-    kind: Literal["bars", "lines"] = "bars"
-    x_label: str = ""
-    log_x: bool = False
-    log_y: bool = False
-    band: bool = False  # intervals as a band along a line of many points, instead of a whisker at each
-    from_zero: bool = False  # whether the y axis of lines starts at 0
-    reference: float | None = None  # a horizontal line
-    reference_name: str = ""
-    places: tuple[str, ...] = ()  # names of the places 0, 1, ... of the x axis, instead of numbers
-
-    def place(self, point: Point) -> str:
-        """Returns where a point of a line lies, as text."""
-        return self.places[int(point.x)] if self.places else style.number(point.x)
 
 
 def point(x: float, interval: Interval) -> Point:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from benchmarks import stats
 from benchmarks.claims import judge
 from benchmarks.claims.base import Effect, Margin
-from benchmarks.report import content, svg
+from benchmarks.report import content
 from benchmarks.report.content import Report
 from benchmarks.report.page import badge, escape, fold, section, table
+from tf_ensembles import pictures
 
 _ABOUT = (
     "Each line is one claim. The dot and bar are the measured effect and its 95% interval; the green band is where the "
@@ -131,7 +132,7 @@ def _effect(effect: Effect, margin: Margin) -> str:
     interval, region = effect.interval, (effect.region.low, effect.region.high)
     value = judge.format_effect(effect)
     told = f"{value}: {effect.verdict}"
-    drawn = svg.draw_interval(interval.estimate, interval.low, interval.high, region, told)
+    drawn = pictures.draw_interval(interval.estimate, interval.low, interval.high, told, region=region)
     parts = f'<span class="what">{escape(effect.label)}</span>{drawn}<span class="value">{escape(value)}</span>'
     if size := judge.format_size(effect, margin):
         parts += f'<span class="why">{escape(size)}</span>'

@@ -13,9 +13,10 @@ from benchmarks.claims import judge
 from benchmarks.figures import panels
 from benchmarks.figures.base import Setting
 from benchmarks.figures.panels import Panel
-from benchmarks.report import claims, content, page, story, svg
+from benchmarks.report import claims, content, page, story
 from benchmarks.report.content import Report, Section
 from benchmarks.report.page import badge, escape, fold, section, table
+from tf_ensembles import pictures
 
 
 def render(report: Report) -> str:
@@ -78,7 +79,7 @@ def _glance(report: Report) -> str:
         about, chart = "", '<p class="soft small">Not measured in this folder.</p>'
         if panel is not None:
             drawn.append(panel)
-            about, chart = _axes(panel), svg.draw(panel, panels.finding(panel), svg.SMALL)
+            about, chart = _axes(panel), pictures.draw(panel, panels.finding(panel), pictures.SMALL)
         title = f'<a href="#figure-{escape(figure.id)}">{escape(highlight.title)}</a>'
         cards.append(
             f'<li class="card"><h3>{title}</h3><p class="about">{escape(about)}</p>{chart}'
@@ -203,7 +204,7 @@ def _plots(one: Section) -> str:
         )
     plots = []
     for panel in one.panels:
-        drawn = svg.draw(panel, panels.finding(panel))
+        drawn = pictures.draw(panel, panels.finding(panel))
         plots.append(f"<div><h4>{escape(panel.title)}</h4>{drawn}</div>")
     few = {1: " one", 2: " two", 4: " two"}.get(len(one.panels), "")
     return (

@@ -157,7 +157,7 @@ def foreign(digits: Digits) -> None:
     """Draws scores of known and foreign digits, one by one and by the batch."""
     known, strange = digits.logits(digits.test), digits.logits(digits.foreign)
     figure, (left, right) = canvas()
-    tfe.plot.foreign(tfe.ood_score(known), tfe.ood_score(strange), axes=left)
+    tfe.plot.ood_scores(tfe.ood_score(known), tfe.ood_score(strange), axes=left)
     left.set_xlabel("ood_score: mutual information of an input")
     sizes = (1, 2, 3, 4, 6, 8)
     joint, single = [], []
@@ -184,7 +184,7 @@ def mahalanobis(digits: Digits) -> None:
 
     known = features(digits.train), digits.y[digits.train]
     scores = [np.log(tfe.mahalanobis_score(features(rows), *known)) for rows in (digits.test, digits.foreign)]
-    axes = tfe.plot.foreign(*scores, axes=figure.subplots())
+    axes = tfe.plot.ood_scores(*scores, axes=figure.subplots())
     axes.set(xlabel="log of the squared distance to the nearest class")
     save(figure, "mahalanobis_score")
 

@@ -146,8 +146,7 @@ def test_a_member_goes_on_and_ends_on_other_machines(root, elsewhere):
     files = member_store.MemberFiles(root, CONFIG)
     assert files.status() == member_store.Status(member_store.State.PARTIAL, 5)
     checkpoint = files.load_checkpoint()
-    np.testing.assert_array_equal(checkpoint.arrays["w"], np.arange(3))
-    assert checkpoint.verified
+    np.testing.assert_array_equal(checkpoint[1]["w"], np.arange(3))
     with files.locked():
         _finish(files)
     elsewhere("third")

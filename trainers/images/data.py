@@ -164,43 +164,34 @@ def take(data: ImageData, num_examples: int, subset: str = "balanced") -> ImageD
     return data.select(by_id[np.sort(chosen)])
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelNoise:
-    """Moves a fraction of the labels of some classes to a uniformly drawn one of other classes.
+def move_labels(
+    data: ImageData,
+    fraction: float,
+    sources: Sequence[int] | None = None,
+    targets: Sequence[int] | None = None,
+    *,
+    seed: int = 0,
+) -> ImageData:
+    """Returns the data with a fraction of the labels moved to a uniformly drawn class.
 
     Whether a label moves, and where, is a pure function of (seed, example id): an example has the same label in every
     subset that it is part of.
+
+    Args:
+        data: with the labels as they are.
+        fraction: of the labels.
+        sources: classes whose labels move; None: all.
+        targets: classes that they move to; None: all.
+        seed: of the draws.
     """
-
-    fraction: float
-    sources: tuple[int, ...] | None = None  # classes whose labels move; None: all
-    targets: tuple[int, ...] | None = None  # classes that they move to; None: all
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.fraction <= 1.0:
-            raise ValueError(f"Expected a fraction in [0, 1]. Received: {self.fraction}")
-        if self.targets is not None and not self.targets:
-            raise ValueError("Expected at least one target class, or None for all. Received: none")
-
-    def apply(self, data: ImageData) -> ImageData:
-        """Returns the data with noisy labels."""
-        every = tuple(range(data.num_classes))
-        sources = every if self.sources is None else self.sources
-        targets = every if self.targets is None else self.targets
-        if not set(sources) | set(targets) <= set(every):
-            raise ValueError(
-                f"Expected classes in [0, {data.num_classes}). Received: sources {sources}, targets {targets}"
-            )
-        uniform = draws.uniform(self.seed, data.ids, [0], 2, draws.Purpose.LABEL_NOISE)[:, 0].numpy()
-        moved = (uniform[:, 0] < self.fraction) & np.isin(data.labels, sources)
-        where = np.asarray(targets, np.int32)[(uniform[:, 1].astype(np.float64) * len(targets)).astype(np.int64)]
-        return dataclasses.replace(data, labels=np.where(moved, where, data.labels).astype(np.int32))
-
-
-# The paper's two settings. Its appendix draws from {1..10}; CIFAR10's classes are 0..9.
-FIGURE_5_NOISE = LabelNoise(0.25, sources=(0, 1, 2, 3, 4), targets=(5, 6, 7, 8, 9))
-FIGURE_11_NOISE = LabelNoise(0.01)
+    every = range(data.num_classes)
+    sources, targets = (every if classes is None else classes for classes in (sources, targets))
+    if not {*sources, *targets} <= set(every):
+        raise ValueError(f"Expected classes in [0, {data.num_classes}). Received: from {sources} to {targets}")
+    uniform = draws.uniform(seed, data.ids, [0], 2, draws.Purpose.LABEL_NOISE)[:, 0].numpy()
+    moved = (uniform[:, 0] < fraction) & np.isin(data.labels, sources)
+    where = np.asarray(targets, np.int32)[(uniform[:, 1].astype(np.float64) * len(targets)).astype(np.int64)]
+    return dataclasses.replace(data, labels=np.where(moved, where, data.labels).astype(np.int32))
 
 
 def standardize(data: ImageData, images: Any) -> Any:

@@ -14,8 +14,6 @@ from trainers.images import store as member_store
 from trainers.images import vgg
 from trainers.images.config import MemberConfig
 
-_ABOUT_PIXELS = ("input_shape", "pixels_are_bytes", "mean", "std")
-
 
 def load_ensemble(configs: Sequence[MemberConfig], store: str | os.PathLike[str]) -> tfe.Ensemble:
     """Returns trained members as one Keras model: pixels as stored to logits `[batch, members, classes]`.
@@ -54,16 +52,8 @@ def _models(
 ) -> Iterator[keras.Model]:
     for one in files:
         arrays = one.weights()
-        if missing := [name for name in (*_ABOUT_PIXELS, f"{prefix}0") if name not in arrays]:
-            raise ValueError(
-                f"Expected weights of {one} that say {', '.join(_ABOUT_PIXELS)}. Received: some without "
-                f"{', '.join(missing)}; 'tf-ensembles cifar10 train ... --retrain {one.config.member}' writes them"
-            )
         model = build(one.config, arrays)
-        values = member_store.unpack(arrays, prefix)
-        if len(values) != len(model.variables):
-            raise ValueError(f"Expected {len(model.variables)} variables of {one}. Received: {len(values)}")
-        for variable, value in zip(model.variables, values, strict=True):
+        for variable, value in zip(model.variables, member_store.unpack(arrays, prefix), strict=True):
             variable.assign(value)
         yield model
 

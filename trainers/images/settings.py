@@ -1,8 +1,7 @@
 """What decides the last bits of a member beside its configuration: by which kernels a process computes.
 
 The same member computed by oneDNN or by XLA, on one thread or two, differs by rounding, which training amplifies. So a
-member remembers the setting of its first step and goes on under no other; what is finished stays finished. Checkpoints
-from before there was this record go on under the setting they meet, which is recorded from there on, with the step.
+member remembers the setting of its first step and goes on under no other; what is finished stays finished.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Setting:
             steps.append(f"{machine.THREADS}={self.threads}")
         if (self.device, self.replicas) != (other.device, other.replicas):
             steps.append(f"{self.replicas} {self.device}{'s' if self.replicas > 1 else ''} (--strategy)")
-        return " and ".join(steps) or "the version of tf-ensembles that began it"
+        return " and ".join(steps)
 
 
 def from_json(text: str) -> Setting:

@@ -8,9 +8,8 @@
                   failure.json      why its training was given up
 
 Every file appears whole or not at all, so a process may be killed anywhere. All but config.json, which is its folder's
-name spelled out, carry a checksum (`tf_ensembles.files`). Files from before there were checksums are read as well, and
-said to be unverified. STORE is a folder of this machine or an address such as `gs://bucket/members` (`stores`).
-Importing this module imports no TensorFlow.
+name spelled out, carry a checksum (`tf_ensembles.files`). STORE is a folder of this machine or an address such as
+`gs://bucket/members` (`stores`). Importing this module imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ import enum
 import json
 import logging
 import os
-import pathlib
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,15 +66,6 @@ class Status:
     state: State
     steps: int = 0
     reason: str = ""
-    verified: bool = True  # False: rests on files from before there were checksums
-
-
-class Checkpoint(NamedTuple):
-    """How far a training is."""
-
-    step: int
-    arrays: Arrays
-    verified: bool  # False: from before there were checksums
 
 
 class MemberFiles:
@@ -116,16 +104,15 @@ class MemberFiles:
 
     def save_checkpoint(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Writes how far the training is."""
-        _clean(self.folder / CHECKPOINT)
         files.write_arrays(self.folder / CHECKPOINT, {"step": np.asarray(step), **arrays})
         self._place.commit(CHECKPOINT)
 
-    def load_checkpoint(self) -> Checkpoint | None:
-        """Returns how far the training is; None where there is no checkpoint, or a damaged one, which is told."""
+    def load_checkpoint(self) -> tuple[int, Arrays] | None:
+        """Returns the step and the state of the training; None without a checkpoint, or with a damaged one (logged)."""
         self._place.fetch(CHECKPOINT)
         try:
-            arrays, verified = files.read_arrays(self.folder / CHECKPOINT)
-            return Checkpoint(int(arrays.pop("step")), arrays, verified)
+            arrays = files.read_arrays(self.folder / CHECKPOINT)[0]
+            return int(arrays.pop("step")), arrays
         except FileNotFoundError:
             return None
         except _DAMAGE as error:
@@ -157,7 +144,6 @@ class MemberFiles:
         contents |= {} if weights is None else {WEIGHTS: dict(weights)}
         checksums = {}
         for name, arrays in contents.items():
-            _clean(self.folder / name)
             files.write_arrays(self.folder / name, arrays)
             checksums[name] = files.checksum(self.folder / name)
         files.write_json(self.folder / RESULT, {**result, "checksums": checksums})
@@ -180,19 +166,17 @@ class MemberFiles:
 
     def result(self) -> dict[str, Any] | None:
         """Returns the scalars of a finished member, or None. A result that cannot be read raises."""
-        found = self._result()
-        if found is None:
-            return None
-        return {name: value for name, value in found[0].items() if name != "checksums"}
+        result = self._result()
+        return result and {name: value for name, value in result.items() if name != "checksums"}
 
-    def _result(self) -> tuple[dict[str, Any], bool] | None:
-        """The content of the result, checked, and whether it was verified."""
+    def _result(self) -> dict[str, Any] | None:
+        """The content of the result, checked."""
         path = self.folder / RESULT
         self._place.fetch(RESULT, PREDICTIONS)
         if not os.path.lexists(path):
             return None
         try:
-            result, verified = files.read_json(path)
+            result = files.read_json(path)[0]
             if unknown := set(result["checksums"]) - {PREDICTIONS, WEIGHTS}:
                 raise ValueError(f"checksums of {', '.join(sorted(map(str, unknown)))}")
             if type(result["steps"]) is not int:
@@ -200,7 +184,7 @@ class MemberFiles:
             self._check_size(PREDICTIONS, result["checksums"][PREDICTIONS])
         except _DAMAGE as error:
             raise self._corrupt(error) from None
-        return result, verified
+        return result
 
     def predictions(self) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Returns test logits `[examples, classes]` and labels `[examples]` of a finished member, verified."""
@@ -212,22 +196,24 @@ class MemberFiles:
         return self._verified(WEIGHTS)
 
     def _verified(self, name: str) -> Arrays:
-        found = self._result()
-        if found is None:
+        result = self._result()
+        if result is None:
             raise MemberError(f"Expected {self} to be finished. Received: {self.status().state.value} in {self.folder}")
-        expected = found[0]["checksums"].get(name)
-        if expected is None:
+        if name not in result["checksums"]:
             raise MemberError(f"Expected {self} to have kept {name}. Received: a member trained without keeping it")
+        self._check(name, result["checksums"][name])
         try:
-            self._place.fetch(name)
-            self._check(name, expected)
             return files.read_arrays(self.folder / name)[0]
         except _DAMAGE as error:
             raise self._corrupt(error) from None
 
     def _check(self, name: str, expected: str) -> None:
-        if files.checksum(self.folder / name) != expected:
-            raise ValueError(f"{name} is not what was written")
+        try:
+            self._place.fetch(name)
+            if files.checksum(self.folder / name) != expected:
+                raise ValueError(f"{name} is not what was written")
+        except _DAMAGE as error:
+            raise self._corrupt(error) from None
 
     def _check_size(self, name: str, expected: str) -> None:
         size = (self.folder / name).stat().st_size
@@ -247,33 +233,23 @@ class MemberFiles:
             verify: whether to read the files of a finished member, its weights as well, and compare their checksums.
         """
         try:
-            found = self._result()
-            if found is not None:
-                result, verified = found
-                if verify:
-                    self._compare(result["checksums"])
-                verified = verified and not result.get("unverified_until")
-                return Status(State.FINISHED, result["steps"], verified=verified)
+            result = self._result()
+            if result is not None:
+                for name, expected in result["checksums"].items() if verify else ():
+                    self._check(name, expected)
+                return Status(State.FINISHED, result["steps"])
         except MemberError as error:
             return Status(State.CORRUPT, reason=str(error))
         self._place.fetch(FAILURE, CONFIG)
         if os.path.lexists(self.folder / FAILURE):
             try:
-                failure, verified = files.read_json(self.folder / FAILURE)
-                return Status(State.FAILED, int(failure["steps"]), str(failure["reason"]), verified)
+                failure = files.read_json(self.folder / FAILURE)[0]
+                return Status(State.FAILED, int(failure["steps"]), str(failure["reason"]))
             except _DAMAGE as error:
                 return Status(State.FAILED, reason=f"unknown: {error}")
         if not (self.folder / CONFIG).exists():
             return Status(State.ABSENT)
         return self._partial(verify)
-
-    def _compare(self, checksums: Mapping[str, str]) -> None:
-        for name, expected in checksums.items():
-            try:
-                self._place.fetch(name)
-                self._check(name, expected)
-            except _DAMAGE as error:
-                raise self._corrupt(error) from None
 
     def _partial(self, verify: bool) -> Status:
         """How far a training under way is: a quick look reads one number of the checkpoint only."""
@@ -281,8 +257,7 @@ class MemberFiles:
         self._place.fetch(CHECKPOINT)
         try:
             if verify:
-                arrays, verified = files.read_arrays(path)
-                return Status(State.PARTIAL, int(arrays["step"]), verified=verified)
+                return Status(State.PARTIAL, int(files.read_arrays(path)[0]["step"]))
             with files.open_regular(path) as file, np.load(file) as archive:
                 return Status(State.PARTIAL, int(archive["step"]))
         except FileNotFoundError:
@@ -300,10 +275,3 @@ def unpack(arrays: Mapping[str, NDArray[Any]], prefix: str) -> list[NDArray[Any]
     """Returns the arrays that `pack` named, in their order."""
     count = sum(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in arrays)
     return [arrays[f"{prefix}{index}"] for index in range(count)]
-
-
-def _clean(path: pathlib.Path) -> None:
-    """Removes what writers of former releases left when they were killed; `files` removes what today's leave."""
-    for left_over in path.parent.glob(f".{path.name}.*"):
-        if left_over.is_dir() and not left_over.name.endswith(".tfe-new"):
-            shutil.rmtree(left_over, ignore_errors=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +28,6 @@ from trainers.images import settings
 from trainers.images import store as member_store
 from trainers.images.config import MemberConfig
 from trainers.images.data import ImageData
-
-_log = logging.getLogger(__name__)
 
 # A checkpoint is written when so many seconds have passed since the last: a kill loses no more than them.
 CHECKPOINT_SECONDS = 20.0
@@ -125,8 +122,6 @@ class Training:
         if config.prior_scale:
             self.engine.prior.start(draws.key(config.seed, draws.Purpose.PRIOR), config.member)
         self._step = 0
-        self._setting_since = 0  # the step from which on the setting is known
-        self._unverified_until = 0  # the last step that rests on a checkpoint without a checksum
         self._last_losses = np.zeros(0, np.float32)  # of the epoch under way or just completed
         words = [config.seed, config.member, draws.Purpose.IMAGE_ORDER_SEED.stream]
         entropy = np.random.SeedSequence(words).generate_state(1, np.uint64)
@@ -155,45 +150,29 @@ class Training:
 
     def resume(self, files: member_store.MemberFiles) -> None:
         """Continues from the last checkpoint, if there is one."""
-        found = files.load_checkpoint()
-        if found is not None:
-            try:
-                self._restore(files, *found)
-            except (KeyError, TypeError, AttributeError) as error:  # Damage that no checksum could tell.
-                raise member_store.MemberError(
-                    f"Expected a checkpoint of {files}. Received: one of a former release that is damaged ({error!r}). "
-                    f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
-                ) from None
+        checkpoint = files.load_checkpoint()
+        if checkpoint is not None:
+            self._restore(files, *checkpoint)
         elif self._files is not None:
             self._files.begin()
         check_agreement(self.engine.strategy, self._step)
 
-    def _restore(self, files: member_store.MemberFiles, step: int, arrays: member_store.Arrays, verified: bool) -> None:
+    def _restore(self, files: member_store.MemberFiles, step: int, arrays: member_store.Arrays) -> None:
         if not np.array_equal(arrays["fingerprint"], self._fingerprint):
             raise member_store.MemberError(
                 f"Expected the training data that {files} began with. Received: data with another content. "
                 f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
             )
-        self._check_setting(files, arrays, step)
-        self._unverified_until = int(arrays.get("unverified_until", 0)) if verified else step
-        if not verified:
-            _log.warning("%s goes on from a checkpoint of a former release, without a checksum: unverified", files)
-        self.engine.restore(arrays)
-        self._step, self._last_losses = step, arrays["losses"]
-
-    def _check_setting(self, files: member_store.MemberFiles, arrays: member_store.Arrays, step: int) -> None:
-        """Raises unless this process computes as the one did that began the member."""
-        if "setting" not in arrays:  # From before there was this record.
-            self._setting_since = step
-            return
+        # Another setting rounds differently.
         now, began = self.engine.setting, settings.from_json(str(arrays["setting"]))
-        self._setting_since = int(arrays["setting_since"])
         if now != began:
             raise member_store.MemberError(
                 f"Expected {files} to go on as it began, with {began.against(now)}. Received: {now.against(began)}, "
                 f"which rounds differently. {began.way_back(now)} lets it go on, "
                 f"'tf-ensembles cifar10 train ... --retrain {self._config.member}' begins anew"
             )
+        self.engine.restore(arrays)
+        self._step, self._last_losses = step, arrays["losses"]
 
     def run(self, checkpoint_seconds: float, progress: Callable[[int, float], object] | None) -> None:
         """Makes all steps that are left."""
@@ -235,8 +214,6 @@ class Training:
             "losses": self._last_losses,
             "fingerprint": self._fingerprint,
             "setting": np.asarray(self.engine.setting.to_json()),
-            "setting_since": np.asarray(self._setting_since),
-            "unverified_until": np.asarray(self._unverified_until),
         }
 
     def _plan(self, count: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -304,8 +281,6 @@ class Training:
             "test_nll": float(-likelihood[np.arange(len(logits)), test_data.labels].mean(dtype=np.float64)),
             "test_accuracy": float(np.mean(logits.argmax(axis=1) == test_data.labels)),
             "setting": self.engine.setting.to_json(),
-            "setting_since": self._setting_since,
-            "unverified_until": self._unverified_until,
         }
         if wrong_labels is not None:
             result["wrong_labels_fit"] = float(

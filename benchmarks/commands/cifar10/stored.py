@@ -97,8 +97,6 @@ def _status_lines(
             yield f"member {config.member}: failed in epoch {epoch + 1}: {status.reason}; --retrain {config.member}"
         elif status.state is State.CORRUPT:
             yield f"member {config.member}: corrupt: {status.reason}"
-    if unverified := [str(config.member) for config, status in statuses if not status.verified]:
-        yield f"unverified, written before results had checksums: member {', '.join(unverified)}"
 
 
 def export(args: argparse.Namespace) -> int:

@@ -53,12 +53,11 @@ class BanditFigure(base.Figure):
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns regret by horizon (the setting), step and part of the problems (the seed)."""
-        table = tables.read(f"bandit/{KEPT}.csv", ("horizon", "agent", "part", "problems", "regret"))
+        table = tables.read(f"bandit/{KEPT}.csv", ("horizon", "agent", "part", "step", "problems", "regret"))
         table = finite(table, ("regret",))
         # Parts of different sizes are different problems: their names must not agree between two folders.
         parts = [f"{int(part):06d} of {int(count)}" for part, count in zip(table.part, table.problems, strict=True)]
-        steps = table.step if "step" in table else table.horizon
-        return table.assign(setting=[f"T{int(horizon)}" for horizon in table.horizon], seed=parts, step=steps)
+        return table.assign(setting=[f"T{int(horizon)}" for horizon in table.horizon], seed=parts)
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns regret over time, regret by horizon, and how far agents are above ensemble-bp."""

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_COLUMNS = (
+    *("members", "horizon", "regret", "standard_error"),
+    *("minus_infinite", "minus_infinite_low", "minus_infinite_high", "problems"),
+)
+
+
 class _Figure(figures_base.Figure):
     id, name, part, sweep, place = "F6-members", "bandit_members", "bandit", "bandit", (6.0, 13)
     title = "Bandits: how many members are enough"
@@ -34,7 +40,6 @@ class _Figure(figures_base.Figure):
     }
 
     def command(self, preset: str, output: str) -> str:
-        """Returns the command that makes all the bandit figures."""
         return f"tf-ensembles bandit --preset {preset} --results {output}/bandit"
 
     def stages(self, size: Settings, context: Mapping[str, Any]) -> list[Stage]:
@@ -51,30 +56,13 @@ class _Figure(figures_base.Figure):
         for members in (*size.members, None):
             mean, error, parts = base.regret(base.rows_of(rows, planned, BP, {}, members), [horizon])
             gap = stats.paired_difference(parts[0], infinite)
-            table.append(
-                {
-                    "members": members or math.inf,
-                    "horizon": horizon,
-                    "regret": mean[0],
-                    "standard_error": error[0],
-                    "minus_infinite": gap.estimate,
-                    "minus_infinite_low": gap.low,
-                    "minus_infinite_high": gap.high,
-                    "problems": size.num_problems,
-                }
-            )
-        return {"members": pd.DataFrame(table)}
+            behind = (gap.estimate, gap.low, gap.high)
+            table.append((members or math.inf, horizon, mean[0], error[0], *behind, size.num_problems))
+        return {"members": pd.DataFrame(table, columns=list(_COLUMNS))}
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns regret by the number of members, and its difference from the infinite ensemble's."""
-        columns = ("members", "horizon", "regret", "standard_error", "minus_infinite")
-        table = tables.read("bandit/members.csv", columns, infinite="members")
-        if "minus_infinite_95" in table:  # As it was kept before: the half of the interval's width.
-            ends = {"low": table.minus_infinite - table.minus_infinite_95}
-            ends["high"] = table.minus_infinite + table.minus_infinite_95
-            table = table.assign(**{f"minus_infinite_{end}": values for end, values in ends.items()})
-        table = table.assign(members=table.members.astype(float).replace(0.0, math.inf))  # It was 0 before.
-        return table if "problems" in table else table.assign(problems=0)
+        return tables.read("bandit/members.csv", _COLUMNS, infinite="members")
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns regret by M, and the difference on the same problems."""
@@ -89,26 +77,20 @@ class _Figure(figures_base.Figure):
             for row in rows
             if abs(row["minus_infinite"]) < 0.25 * infinite.regret
         ]
+        regret, behind = (panels.Series(BP, tuple(drawn)) for drawn in (points, gaps))
         options: dict[str, Any] = {"kind": "lines", "x_label": "members M", "log_x": True}
         reference: dict[str, Any] = {"reference": float(infinite.regret), "reference_name": "infinitely many members"}
-        regret = panels.Panel(
-            "regret", "regret", (panels.Series(BP, tuple(points)),), log_y=True, **options, **reference
-        )
         title = "difference on the same problems, where it is small"
         return [
-            regret,
-            panels.Panel(
-                title, "minus the infinite one's", (panels.Series(BP, tuple(gaps)),), reference=0.0, **options
-            ),
+            panels.Panel("regret", "regret", (regret,), log_y=True, **options, **reference),
+            panels.Panel(title, "minus the infinite one's", (behind,), reference=0.0, **options),
         ]
 
     def used(self, tables: Tables) -> Mapping[str, str]:
-        """Returns the sizes and the horizon."""
         table = tables.of(self)
         return {"members": listing(table[table.members < math.inf].members), "horizon T": listing(table.horizon)}
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return (
             f"ensemble-bp after {self.used(tables)['horizon T']} steps. Intervals: 95%, over problems or their parts."
         )

@@ -28,7 +28,6 @@ SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "dyadic NLL of 10 labels"
 BOOTSTRAPPED = tuple(f"{BP}({probability:g})" for probability in (0.5, 0.75, 0.9))
 PAPER_SIZES = "10, 100, 1,000, 50,000"
 
-_COLUMNS = ("agent", "seed", "num_train", "num_members", "prior_scale", "bootstrap_probability")
 # Columns of runs that are settings, and the paper's.
 _TRAINING = {
     "width": ("channels, relative to VGG", "1"),
@@ -38,6 +37,10 @@ _TRAINING = {
     "num_test": ("test images", "10,000"),
 }
 PAPER = dict(_TRAINING.values())
+_COLUMNS = (
+    *("agent", "seed", "num_train", "num_members", "prior_scale", "bootstrap_probability", "learning_rate"),
+    *(*_TRAINING, *SCORES),
+)
 
 
 class Cifar10Figure(base.Figure):
@@ -89,9 +92,9 @@ class Cifar10Figure(base.Figure):
 
     def read_kept(self, tables: Tables, name: str) -> pd.DataFrame:
         """Returns the runs that `collect` kept of a figure of this name, its own or another of its kind."""
-        columns = (*_COLUMNS, *SCORES)
-        table = finite(tables.read(f"cifar10/{name}_runs.csv", columns), list(SCORES))
-        agents = [_label(row.agent, row.bootstrap_probability) for row in table.itertuples()]
+        table = finite(tables.read(f"cifar10/{name}_runs.csv", _COLUMNS), list(SCORES))
+        chances = zip(table.agent, table.bootstrap_probability, strict=True)
+        agents = [f"{agent}({float(chance):g})" if agent == BP else str(agent) for agent, chance in chances]
         return table.assign(setting=[f"T{int(count)}" for count in table.num_train], agent=agents)
 
     def table(self, tables: Tables) -> pd.DataFrame:
@@ -126,7 +129,7 @@ class Cifar10Figure(base.Figure):
         }
         if tables.has(self._grid):
             found["prior scales"] = listing(tables.read(self._grid).prior_scale)
-        return found | {name: listing(kept[column]) for column, (name, _) in _TRAINING.items() if column in kept}
+        return found | {name: listing(kept[column]) for column, (name, _) in _TRAINING.items()}
 
     def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the prior scale of every agent and training set, where it is chosen."""
@@ -140,13 +143,11 @@ class Cifar10Figure(base.Figure):
             return None
         table = tables.of(self)
         table = table[table.agent.map(lambda name: str(name).startswith((P, BP)))]
-        if table.empty:
-            raise NoDataError("no agents with prior functions")
         rows = []
-        for (setting, agent), mine in table.groupby(["setting", "agent"], sort=False):
-            counts = mine.prior_scale.value_counts().sort_index()
-            said = ", ".join(f"{scale:g} ({count} of {len(mine)} seeds)" for scale, count in counts.items())
-            rows.append([str(setting).replace("T", "T = "), str(agent), said])
+        for (setting, agent), chosen in table.groupby(["setting", "agent"], sort=False):
+            counts = chosen.prior_scale.value_counts().sort_index()
+            scales = ", ".join(f"{scale:g} ({count} of {len(chosen)} seeds)" for scale, count in counts.items())
+            rows.append([str(setting).replace("T", "T = "), str(agent), scales])
         return ["training images", "agent", "prior scale, best on the other seeds"], rows
 
     def caption(self, tables: Tables) -> str:
@@ -166,8 +167,6 @@ class Cifar10Figure(base.Figure):
     def _training(self, tables: Tables) -> str:
         """Says how members were trained and tested."""
         kept = self.kept(tables)
-        if not {"epochs", "learning_rate", "weight_decay", "width", "num_test"} <= set(kept):
-            return ""
         problems = kept[["num_train", "epochs", "learning_rate", "weight_decay", "num_test"]].drop_duplicates()
         each = "; ".join(
             f"T = {int(row['num_train']):,}: {int(row['epochs'])} epochs at rate {row['learning_rate']:g}, weight "
@@ -178,9 +177,15 @@ class Cifar10Figure(base.Figure):
         return f"VGG of width {width}; {each}."
 
 
-def _label(agent: Any, probability: Any) -> str:
-    """The name of an agent, such as `ensemble-bp(0.9)`."""
-    return f"{agent}({float(probability):g})" if str(agent) == BP else str(agent)
+def lines_along(
+    column: str, x_label: str, table: pd.DataFrame, agents: Sequence[str], y_label: str
+) -> list[panels.Panel]:
+    """Returns a panel per score with a line per agent along a column."""
+    options: dict[str, Any] = {"kind": "lines", "x_label": x_label, "log_x": True}
+    return [
+        panels.Panel(name, y_label, panels.mean_lines(table, score, agents, column), **options)
+        for score, name in SCORES.items()
+    ]
 
 
 def normalize(table: pd.DataFrame, reference: str, within: Sequence[str] = ("num_train",)) -> pd.DataFrame:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import panels
 from benchmarks.figures.cifar10 import base, figure_3
 from benchmarks.figures.cifar10.runs import VGG, N, P
+from benchmarks.figures.panels import Panel
 from benchmarks.figures.tables import Tables
 
 if TYPE_CHECKING:
@@ -30,19 +30,9 @@ class BySizeFigure(figure_3.PlainFigure):
         own = tables.has("cifar10/figure_10_runs.csv")
         return super().kept(tables) if own else figure_3.FIGURE.kept(tables)
 
-    def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
+    def panels(self, table: pd.DataFrame) -> list[Panel]:
         """Returns a line per agent and score along T."""
-        return [
-            panels.Panel(
-                name,
-                "relative to vgg",
-                panels.mean_lines(table, score, (VGG, N, P), "num_train"),
-                kind="lines",
-                x_label="training images T",
-                log_x=True,
-            )
-            for score, name in base.SCORES.items()
-        ]
+        return base.lines_along("num_train", "training images T", table, (VGG, N, P), "relative to vgg")
 
 
 FIGURE = BySizeFigure()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import panels
 from benchmarks.figures.base import NOT_STATED
 from benchmarks.figures.cifar10 import base, runs
 from benchmarks.figures.cifar10.runs import N, P
+from benchmarks.figures.panels import Panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,20 +36,14 @@ class _Figure(base.Cifar10Figure):
     full_size = "The paper's size: hundreds of VGG networks for each of 4 training sets, 400 epochs, on TPUs."
     reference, within = N, ("num_train", "num_members")
     pairs = ((P, N), *((one, P) for one in base.BOOTSTRAPPED))
-    by = ("num_members", ", M = {}")
+    by, apart = ("num_members", ", M = {}"), {"num_members": "M = {}"}
     presets = {
         "quick": runs.Size(
-            _noisy(runs.TINY_100),
-            num_members=3,
-            seeds=5,
-            prior_scales=(3.0,),
-            width=runs.NARROW,
-            ensemble_sizes=(1, 3),
+            _noisy(runs.TINY_100), num_members=3, prior_scales=(3.0,), width=runs.NARROW, ensemble_sizes=(1, 3)
         ),
         "standard": runs.Size(
             _noisy(runs.SMALL_1000),
             num_members=10,
-            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
             ensemble_sizes=(1, 3, 10),
@@ -58,7 +52,6 @@ class _Figure(base.Cifar10Figure):
         "large": runs.Size(
             _noisy(*runs.LARGE_SMALL_SETS),
             num_members=100,
-            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
             ensemble_sizes=(1, 3, 10, 30, 100),
@@ -68,27 +61,13 @@ class _Figure(base.Cifar10Figure):
             own_data=True,
         ),
         "paper": runs.Size(
-            _noisy(*runs.PAPER), num_members=100, seeds=5, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
+            _noisy(*runs.PAPER), num_members=100, prior_scales=(3.0,), ensemble_sizes=(1, 3, 10, 30, 100)
         ),
     }
 
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the ensemble's size, too."""
-        return [f"{row.agent}, M = {row.num_members}" for row in table.itertuples()]
-
-    def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
-        """Returns a line per agent and score along the number of members."""
-        return [
-            panels.Panel(
-                name,
-                "relative to ensemble-n of the same size",
-                panels.mean_lines(table, score, (N, P, *base.BOOTSTRAPPED), "num_members"),
-                kind="lines",
-                x_label="members M",
-                log_x=True,
-            )
-            for score, name in base.SCORES.items()
-        ]
+    def panels(self, table: pd.DataFrame) -> list[Panel]:
+        agents, label = (N, P, *base.BOOTSTRAPPED), "relative to ensemble-n of the same size"
+        return base.lines_along("num_members", "members M", table, agents, label)
 
 
 FIGURE = _Figure()

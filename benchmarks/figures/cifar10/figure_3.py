@@ -40,17 +40,11 @@ class PlainFigure(base.Cifar10Figure):
     # `cifar10_settings` chose those of the smaller presets.
     presets = {
         "quick": runs.Size(
-            (runs.TINY_10, runs.TINY_100),
-            num_members=3,
-            seeds=5,
-            prior_scales=(3.0,),
-            width=runs.NARROW,
-            own_vgg=1,
+            (runs.TINY_10, runs.TINY_100), num_members=3, prior_scales=(3.0,), width=runs.NARROW, own_vgg=1
         ),
         "standard": runs.Size(
             (runs.SMALL_10, runs.SMALL_100, runs.SMALL_1000),
             num_members=15,
-            seeds=5,
             prior_scales=(10.0,),
             width=runs.NARROW,
             own_vgg=5,
@@ -60,14 +54,13 @@ class PlainFigure(base.Cifar10Figure):
         "large": runs.Size(
             runs.LARGE_SMALL_SETS,
             num_members=100,
-            seeds=5,
             prior_scales=(30.0,),
             width=runs.NARROW,
             **runs.LARGE_CLEAN,
             own_vgg=5,
         ),
-        # The paper does not say how many seeds it has. Fewer than five decide nothing.
-        "paper": runs.Size(runs.PAPER, num_members=100, seeds=5, prior_scales=(30.0,), own_vgg=5),
+        # The paper does not say how many seeds it has.
+        "paper": runs.Size(runs.PAPER, num_members=100, prior_scales=(30.0,), own_vgg=5),
     }
 
     def agents_of(self, size: runs.Size) -> list[runs.Agent]:

@@ -29,21 +29,18 @@ class UnevenNoiseFigure(figure_4.BootstrapFigure):
         "quick": runs.Size(
             (dataclasses.replace(runs.TINY_100, noise="figure_5"),),
             num_members=3,
-            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
         ),
         "standard": runs.Size(
             (dataclasses.replace(runs.SMALL_1000, noise="figure_5"),),
             num_members=10,
-            seeds=5,
             prior_scales=(10.0,),
             width=runs.NARROW,
         ),
         "large": runs.Size(
             (dataclasses.replace(runs.LARGE_50000, noise="figure_5"),),
             num_members=10,
-            seeds=5,
             prior_scales=(3.0,),
             width=runs.NARROW,
             probabilities=(0.9,),  # 0.75 is a study, `cifar10_bootstrap`: for where 0.9 is ahead of no bootstrap.
@@ -53,10 +50,7 @@ class UnevenNoiseFigure(figure_4.BootstrapFigure):
             tuning=runs.Tuning((0.0, 1.0, 3.0, 10.0), num_members=10, seeds=1, epochs=0.5),
         ),
         "paper": runs.Size(
-            (runs.Problem(50_000, noise="figure_5"),),
-            num_members=10,
-            seeds=5,
-            prior_scales=(0.0, 0.3, 1.0, 3.0, 10.0),
+            (runs.Problem(50_000, noise="figure_5"),), num_members=10, prior_scales=(0.0, 0.3, 1.0, 3.0, 10.0)
         ),
     }
 

@@ -87,8 +87,8 @@ class Size:
 
     problems: tuple[Problem, ...]
     num_members: int
-    seeds: int
     prior_scales: tuple[float, ...]
+    seeds: int = 5  # Fewer decide nothing.
     width: float = 1.0
     ensemble_sizes: tuple[int, ...] = ()  # of figure 11; the others have `num_members` only
     probabilities: tuple[float, ...] = (0.5, 0.75, 0.9)

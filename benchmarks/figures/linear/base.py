@@ -10,6 +10,7 @@ from benchmarks import stats
 from benchmarks.figures import base, panels
 from benchmarks.figures.base import NOT_STATED, Rows, Stage
 from benchmarks.figures.linear import runs
+from benchmarks.figures.panels import Series
 from benchmarks.figures.tables import Tables
 from benchmarks.stats import NoDataError
 from benchmarks.style import listing
@@ -59,35 +60,28 @@ class LinearFigure(base.Figure):
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the kept table."""
-        return tables.read(f"linear/{self.kept}.csv", [name for name in self.columns if name != "problems"])
+        return tables.read(f"linear/{self.kept}.csv", self.columns)
 
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns the number of problems."""
-        table = tables.of(self)
-        return {"problems per setting": listing(table.problems)} if "problems" in table else {}
+        return {"problems per setting": listing(tables.of(self).problems)}
 
     def problems(self, tables: Tables) -> str:
         """Says in a caption what the intervals are."""
-        used = self.used(tables)
-        over = f" over {used['problems per setting']} problems" if used else " over problems"
-        return f"Means{over}; intervals: 95%."
+        return f"Means over {listing(tables.of(self).problems)} problems; intervals: 95%."
 
 
-def kl_series(rows: pd.DataFrame, column: str, name: str) -> panels.Series:
-    """A line of mean KLs along a column; infinite ones cannot be drawn."""
+def mean_series(rows: pd.DataFrame, column: str, name: str, value: str = "kl", error: str = "kl_error") -> Series:
+    """A line of means over problems along a column; infinite ones cannot be drawn."""
     import numpy as np
 
-    rows = rows[np.isfinite(rows.kl)].sort_values(column)
-    counts = rows.problems.tolist() if "problems" in rows else [0] * len(rows)
-    values = zip(rows[column], rows.kl, rows.kl_error, counts, strict=True)
-    return panels.Series(
-        name, tuple(panels.point(x, stats.normal_interval(kl, error, n)) for x, kl, error, n in values)
-    )
+    rows = rows[np.isfinite(rows[value])].sort_values(column)
+    means = zip(rows[column], rows[value], rows[error], rows.problems.tolist(), strict=True)
+    return Series(name, tuple(panels.point(x, stats.normal_interval(y, e, n)) for x, y, e, n in means))
 
 
-def known_line(rows: pd.DataFrame, column: str, value: str, name: str) -> panels.Series:
+def known_line(rows: pd.DataFrame, column: str, value: str, name: str) -> Series:
     """A line of values without sampling error along a column."""
     rows = rows.sort_values(column)
-    return panels.Series(
-        name, tuple(panels.Point(float(x), float(y)) for x, y in zip(rows[column], rows[value], strict=True))
-    )
+    values = zip(rows[column], rows[value], strict=True)
+    return Series(name, tuple(panels.Point(float(x), float(y)) for x, y in values))

@@ -5,6 +5,7 @@ The claims: every unbiased ensemble-p stays above the bound, the more so the wor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ from benchmarks.figures.linear import base, runs
 from benchmarks.figures.linear.runs import BP, WEIGHTED, P
 from benchmarks.figures.tables import Tables
 from benchmarks.style import listing
+from trainers.sweeps import kinds
+from trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
-
 _LOWER = "lower bound of theorem 1"
+
+KIND = kinds.register("linear-bound", "benchmarks.figures.linear.compute:compare_with_bound")
 
 
 class _Figure(base.LinearFigure):
@@ -39,9 +42,16 @@ class _Figure(base.LinearFigure):
         *("lower_bound_error", "predicted_gap", "agent", "agent_prior_variance", "kl", "kl_error", "kl_low", "kl_high"),
     )
 
-    def runs_of(self, size: runs.Size) -> list[Run]:
-        """Returns every agent in every setting."""
-        return runs.bound_runs(size)
+    def runs_of(self, size: runs.Size) -> list[sweep_runs.Run]:
+        made = []
+        grid = itertools.product(size.dims, size.data, size.conditions, size.heteroscedasticities)
+        for index, (dim, num_data, condition, strength) in enumerate(grid):
+            setting = {"dim": dim, "num_data": num_data, "condition": condition, "heteroscedasticity": strength}
+            where = f"linear/d{dim}-t{num_data}-c{condition:g}-h{strength:g}"
+            for agent in runs.AGENTS:
+                config = {**setting, "problems": size.problems, "agent": agent, "seed": size.seed * runs.STREAM + index}
+                made.append(sweep_runs.make_run(f"{where}/{agent}/p{size.problems}", KIND, config, batch=where))
+        return made
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns the KL along T for each condition number, with uneven noise, and along the condition number."""
@@ -50,21 +60,20 @@ class _Figure(base.LinearFigure):
         made = []
         for condition in sorted(set(uneven.condition)):
             rows = uneven[uneven.condition == condition]
-            lines = [base.kl_series(rows[rows.agent == agent], "num_data", agent) for agent in (P, WEIGHTED, BP)]
+            lines = [base.mean_series(rows[rows.agent == agent], "num_data", agent) for agent in (P, WEIGHTED, BP)]
             lines.append(base.known_line(rows[rows.agent == WEIGHTED], "num_data", "lower_bound", _LOWER))
             title = f"d = {dim}, cov(x) of condition {condition:g}, uneven noise"
             made.append(panels.Panel(title, "KL in nats", tuple(lines), kind="lines", x_label="T", log_x=True))
         count = _one_of(table.num_data, 100)
         for noise, name in ((strength, "uneven"), (0.0, "constant")):
             rows = table[(table.dim == dim) & (table.num_data == count) & (table.heteroscedasticity == noise)]
-            lines = [base.kl_series(rows[rows.agent == agent], "gamma_condition", agent) for agent in (WEIGHTED, BP)]
+            lines = [base.mean_series(rows[rows.agent == agent], "gamma_condition", agent) for agent in (WEIGHTED, BP)]
             lines.append(base.known_line(rows[rows.agent == WEIGHTED], "gamma_condition", "lower_bound", _LOWER))
             options: dict[str, Any] = {"kind": "lines", "x_label": "condition number of Γ", "log_x": True}
             made.append(panels.Panel(f"d = {dim}, T = {count}, {name} noise", "KL in nats", tuple(lines), **options))
         return made
 
     def used(self, tables: Tables) -> Mapping[str, str]:
-        """Returns the number of problems and the settings."""
         table = tables.of(self)
         return {
             **super().used(tables),
@@ -74,7 +83,6 @@ class _Figure(base.LinearFigure):
         }
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return (
             "ensemble-p: equal weights, prior scale tuned elsewhere; ensemble-p-weighted: the best unbiased one; "
             f"ensemble-n's KL is infinite everywhere. {self.problems(tables)}"

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import panels
 from benchmarks.figures.linear import base, runs
 from benchmarks.figures.tables import Tables
+from trainers.sweeps import kinds
+from trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+KIND = kinds.register("linear-members", "benchmarks.figures.linear.compute:finite_ensemble")
 
 
 class _Figure(base.LinearFigure):
@@ -26,24 +28,29 @@ class _Figure(base.LinearFigure):
         *("predicted", "infinite_ensemble"),
     )
 
-    def runs_of(self, size: runs.Size) -> list[Run]:
-        """Returns finite ensembles of every size."""
-        return runs.finite_runs(size)
+    def runs_of(self, size: runs.Size) -> list[sweep_runs.Run]:
+        config = {"problems": size.joint_problems, "seed": size.seed}
+        return [
+            sweep_runs.make_run(f"linear/members/{agent}/m{count}", KIND, {**config, "agent": agent, "members": count})
+            for agent in (runs.WEIGHTED, runs.BP)
+            for count in size.members
+        ]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns the KL along M for each agent, what the theory predicts, and the infinite ensemble's."""
         made = []
         for agent, rows in table.groupby("agent", sort=False):
-            lines = [base.kl_series(rows, "members", str(agent))]
-            if "predicted" in rows:
-                lines.append(base.known_line(rows, "members", "predicted", "predicted"))
+            lines = (
+                base.mean_series(rows, "members", str(agent)),
+                base.known_line(rows, "members", "predicted", "predicted"),
+            )
             limit = float(rows.infinite_ensemble.iloc[0])
             finite = limit > 1e-9
             made.append(
                 panels.Panel(
                     str(agent) if finite else f"{agent} (infinitely many members: 0)",
                     "KL in nats",
-                    tuple(lines),
+                    lines,
                     kind="lines",
                     x_label="members M",
                     log_x=True,
@@ -55,7 +62,6 @@ class _Figure(base.LinearFigure):
         return made
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return f"d = {runs.JOINT['dim']}, T = {runs.JOINT['num_data']}; M ≤ d gives ∞. {self.problems(tables)}"
 
 

@@ -7,7 +7,6 @@ control is noise that grows along the direction in which inputs vary most, where
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import panels
@@ -19,7 +18,7 @@ from trainers.sweeps import runs as sweep_runs
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("linear-noise", "benchmarks.figures.linear.noise:uneven_noise")
+KIND = kinds.register("linear-noise", "benchmarks.figures.linear.compute:uneven_noise")
 EVEN, WEAKEST, STRONGEST = NOISES = ("even", "weakest", "strongest")
 STRENGTH = 10.0  # the heteroscedasticity of uneven noise
 DIMS, CONDITIONS = (2, 10), (1.0, 3.0, 10.0, 100.0)
@@ -56,32 +55,16 @@ class _Figure(base.LinearFigure):
         count = sorted(set(table.num_data))[len(set(table.num_data)) // 2]
         made = []
         for dim, rows in table[table.num_data == count].groupby("dim"):
-            lines = [base.kl_series(rows[rows.noise == noise], "condition", _NAMES[noise]) for noise in NOISES]
+            lines = [base.mean_series(rows[rows.noise == noise], "condition", _NAMES[noise]) for noise in NOISES]
             options: dict[str, Any] = {"kind": "lines", "x_label": "condition number of cov(x)", "log_x": True}
             made.append(panels.Panel(f"d = {dim}, T = {count}", "KL in nats", tuple(lines), **options, from_zero=True))
         return made
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return (
             f"The best unbiased ensemble-p; uneven noise: σ²(x) ∝ 1 + {STRENGTH:g} (u·x)², with the same mean, u the "
             f"direction in which inputs vary least or most. {self.problems(tables)}"
         )
-
-
-def uneven_noise(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Computes the KL of the best unbiased ensemble-p in a setting."""
-    from tf_ensembles.linear import problems as linear_problems
-    from tf_ensembles.linear import theory
-
-    noise, seed = config["noise"], config["seed"]
-    direction: Any = {} if noise == EVEN else {"noise_along": noise}
-    strength = 0.0 if noise == EVEN else STRENGTH
-    asked = (config["dim"], config["num_data"], config["condition"], strength)
-    setting = linear_problems.make_setting(*asked, seed=seed, **direction)
-    gamma, bound, _ = theory.gamma_and_bound(setting, num_inputs=100_000, seed=seed)
-    kls = theory.unbiased_kls(setting, gamma, config["problems"], seed)
-    return {"gamma_condition": float(gamma[-1] / gamma[0]), "lower_bound": float(bound), **runs.summary(kls)}
 
 
 FIGURE = _Figure()

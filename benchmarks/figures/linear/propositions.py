@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import panels
 from benchmarks.figures.linear import base, runs
 from benchmarks.figures.tables import Tables
+from trainers.sweeps import kinds
+from trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+KIND = kinds.register("linear-proposition", "benchmarks.figures.linear.compute:proposition")
 
 
 class _Figure(base.LinearFigure):
@@ -23,12 +25,14 @@ class _Figure(base.LinearFigure):
     about = "Section 4.1 on random problems, with d = 10, T = 50 and uneven noise: the largest deviation, by rounding."
     columns = ("check", "problems", "value")
 
-    def runs_of(self, size: runs.Size) -> list[Run]:
-        """Returns both propositions."""
-        return runs.proposition_runs(size)
+    def runs_of(self, size: runs.Size) -> list[sweep_runs.Run]:
+        config = {"problems": size.problems, "seed": size.seed}
+        return [
+            sweep_runs.make_run(f"linear/proposition-{number}", KIND, {**config, "proposition": number})
+            for number in (1, 2)
+        ]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
-        """Returns a bar per proposition."""
         names = {"proposition 1": "|KL| of bp", "proposition 2": "spread of n"}
         bars = [
             panels.Series(name, (panels.Point(0.0, float(rows.value.iloc[0]), count=int(rows.problems.iloc[0])),))
@@ -38,7 +42,6 @@ class _Figure(base.LinearFigure):
         return [panels.Panel("largest deviation over all problems", "nats, and distance", tuple(bars))]
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return f"Both should be 0 up to rounding, over {self.used(tables)['problems per setting']} problems."
 
 

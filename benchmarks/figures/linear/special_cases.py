@@ -9,10 +9,8 @@ theorem 1's bound where inputs are anisotropic.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
 from benchmarks.figures import panels
 from benchmarks.figures.base import Rows
 from benchmarks.figures.linear import base, runs
@@ -24,7 +22,8 @@ from trainers.sweeps import runs as sweep_runs
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("linear-snr", "benchmarks.figures.linear.special_cases:high_snr")
+CONSTANT = kinds.register("linear-special", "benchmarks.figures.linear.compute:special_case")
+HIGH = kinds.register("linear-snr", "benchmarks.figures.linear.compute:high_snr")
 DIM = 5
 RATIOS = (0.01, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # signal to noise
 ISOTROPIC = (3, 20, 200)  # T: fewer than dimensions, few, many
@@ -46,8 +45,7 @@ class _Figure(base.LinearFigure):
     )
 
     def runs_of(self, size: runs.Size) -> list[sweep_runs.Run]:
-        """Returns both cases."""
-        return runs.special_runs(size) + snr_runs(size)
+        return constant_noise_runs(size) + snr_runs(size)
 
     def collect(self, size: runs.Size, rows: Rows) -> dict[str, pd.DataFrame]:
         """Returns a row per run; the first case is that of ensemble-p and isotropic inputs."""
@@ -93,7 +91,6 @@ class _Figure(base.LinearFigure):
         return made
 
     def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
         return (
             f"d = {DIM}. Tuned p: the prior scale is best for the measure shown, at each point; untuned: that of "
             "ensemble-bp. Spread that is missed: squared Wasserstein distance over the posterior's variance, 1 for a "
@@ -102,10 +99,17 @@ class _Figure(base.LinearFigure):
 
 
 def _line(rows: pd.DataFrame, name: str, column: str = "snr") -> panels.Series:
-    rows = rows.sort_values(column)
-    counts = rows.problems.tolist() if "problems" in rows else [0] * len(rows)
-    values = zip(rows[column], rows.measured, rows.error, counts, strict=True)
-    return panels.Series(name, tuple(panels.point(x, stats.normal_interval(y, e, n)) for x, y, e, n in values))
+    return base.mean_series(rows, column, name, "measured", "error")
+
+
+def constant_noise_runs(size: runs.Size) -> list[sweep_runs.Run]:
+    """Returns the first case of appendix B.4: constant noise, by T."""
+    made = []
+    for num_data in (10, 30, 100, 300, 1000):
+        config = {"case": "homoscedastic", "quantity": "kl", "dim": 5, "num_data": num_data, "snr": 1.0}
+        name = f"linear/special/homoscedastic/kl/t{num_data}-snr1"
+        made.append(sweep_runs.make_run(name, CONSTANT, {**config, "problems": size.problems, "seed": size.seed}))
+    return made
 
 
 def snr_runs(size: runs.Size) -> list[sweep_runs.Run]:
@@ -119,59 +123,8 @@ def snr_runs(size: runs.Size) -> list[sweep_runs.Run]:
             config = {"case": "high snr", "quantity": quantity, "agent": agent, "dim": DIM, "num_data": num_data}
             config |= {"condition": condition, "snr": snr, "problems": size.problems, "seed": size.seed}
             # All ratios on the same inputs, so that the slope is that of each problem.
-            made.append(sweep_runs.make_run(f"{where}/snr{snr:g}/p{size.problems}", KIND, config, batch=where))
+            made.append(sweep_runs.make_run(f"{where}/snr{snr:g}/p{size.problems}", HIGH, config, batch=where))
     return made
-
-
-def high_snr(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Computes an agent's measure at all signal-to-noise ratios of a setting, on the same inputs.
-
-    The slope is the least-squares slope along log10(SNR) of each problem, then averaged; its error is over problems.
-    """
-    import numpy as np
-
-    from tf_ensembles import linear
-    from tf_ensembles.linear import problems as linear_problems
-    from tf_ensembles.linear import theory
-
-    values, known = [], []
-    for config in configs:
-        asked = (config["dim"], config["num_data"], config["condition"])
-        setting = linear_problems.make_setting(*asked, snr=config["snr"], seed=config["seed"])
-        gamma = linear_problems.exact_gamma(setting)
-        if config["quantity"] == KL:
-            values.append(theory.unbiased_kls(setting, gamma, config["problems"], config["seed"]))
-            bound = float(linear.lower_bound(gamma, setting.num_data))
-            limit = theory.high_snr_kl(gamma, setting.num_data)
-            known.append({"predicted": limit if math.isfinite(limit) else None, "lower_bound": bound})
-        else:
-            values.append(_missed(setting, config))
-            known.append({})
-    along = np.log10([config["snr"] for config in configs])
-    weights = (along - along.mean()) / np.sum((along - along.mean()) ** 2) if len(configs) > 1 else np.full(1, np.nan)
-    slopes = weights @ np.stack(values)
-    slope = {"slope": float(slopes.mean()), "slope_error": float(theory.standard_error(slopes))}
-    return [
-        {"measured": float(np.mean(one)), "error": float(theory.standard_error(one)), **about, **slope}
-        for one, about in zip(values, known, strict=True)
-    ]
-
-
-def _missed(setting: Any, config: Mapping[str, Any]) -> Any:
-    """Returns the share of the posterior's spread that an agent misses, `[problems]`."""
-    import numpy as np
-
-    from tf_ensembles.linear import problems as linear_problems
-    from tf_ensembles.linear import theory
-
-    agent = N if config["agent"] == N else runs.WEIGHTED
-    variance = None
-    if config["agent"] == P:  # Tuned on problems that are not measured.
-        pilot = next(linear_problems.problem_chunks(setting, config["problems"], config["seed"] + runs.PILOT_SEED))
-        variance = theory.least_missed_prior_variance(pilot.posterior(), pilot.distribution(agent, 1.0))
-    chunks = linear_problems.problem_chunks(setting, config["problems"], config["seed"])
-    found = [theory.missed_spread(one.posterior(), one.distribution(agent, variance)) for one in chunks]
-    return np.concatenate(found)
 
 
 FIGURE = _Figure()

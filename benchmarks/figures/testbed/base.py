@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 N, P, BP, MLP = "ensemble-n", "ensemble-p", "ensemble-bp", "mlp"
 SCORES = {"kl_marginal": "marginal KL", "kl_joint": "joint KL of 10 labels"}
+TUNED_PAPER = {"members": "100", "tuned on": "the reported seeds", "weight decays tried": "0.1, 0.3, 1, 3, 10"}
 RELATIVE = "relative to a uniform guess"
 
 _KEPT = ["kl_marginal", "kl_marginal_error", "kl_joint", "kl_joint_error", "accuracy", "ece", "wall_seconds"]
@@ -52,13 +53,43 @@ class TestbedFigure(base.Figure):
         """Returns sizes, seeds and settings."""
         return used(tables.of(self))
 
-    def seeds_and_members(self, tables: Tables) -> str:
-        """Says in a caption how many seeds and members there are and what the intervals are."""
+    def shown(self, tables: Tables) -> str:
+        """Says in a caption what scores are."""
         used = self.used(tables)
         return (
-            f"{used['reported seeds']} seeds; {used['members']} members. Intervals: 95%, over seeds, the same problems "
-            "for all agents."
+            f"Mean over settings (temperature {used['temperatures']}; d = {used['input dimensions d']}; "
+            f"T / d = {used['T / d']}), each divided by the uniform agent's score."
         )
+
+    def caption(self, tables: Tables) -> str:
+        """Returns what scores are, how many seeds and members there are, what the intervals are."""
+        used = self.used(tables)
+        return (
+            f"{self.shown(tables)} {used['reported seeds']} seeds; {used['members']} members. Intervals: 95%, over "
+            "seeds, the same problems for all agents."
+        )
+
+
+class UntunedFigure(TestbedFigure):
+    """A figure whose runs are known from the start."""
+
+    seeds_per_stage: ClassVar[int] = 5
+
+    @abc.abstractmethod
+    def runs_of(self, size: Any, seeds: range) -> list[Run]:
+        """Returns the runs of some seeds."""
+
+    def stages(self, size: Any, context: Mapping[str, Any]) -> list[Stage]:
+        """Returns everything, some seeds at a time."""
+
+        def some(seeds: range, rows: Rows) -> list[Run]:
+            return self.runs_of(size, seeds)
+
+        return [functools.partial(some, piece) for piece in size.reporting_pieces(self.seeds_per_stage)]
+
+    def collect(self, size: Any, rows: Rows) -> dict[str, pd.DataFrame]:
+        """Returns the runs."""
+        return {f"{self.name}_runs": slim(rows_of(rows, self.runs_of(size, size.seeds_to_report)))}
 
 
 class TunedFigure(TestbedFigure):
@@ -120,15 +151,17 @@ class TunedFigure(TestbedFigure):
 
     def used(self, tables: Tables) -> Mapping[str, str]:
         """Returns sizes, seeds and settings, and what was tried to tune."""
-        found = dict(super().used(tables))
-        if tables.has(f"testbed/{self.grid}.csv"):
-            tried = tables.read(f"testbed/{self.grid}.csv")
-            with_prior = tried[tried.agent.isin([P, BP])]
-            count = int(tried.seeds.max())
-            found["tuned on"] = f"{count} other seed{'s' if count > 1 else ''}"
-            found["weight decays tried"] = listing(tried.l2)
-            found["prior scales tried"] = f"{with_prior[['prior_scale', 'prior_scaling']].drop_duplicates().shape[0]}"
-        return found
+        if not tables.has(f"testbed/{self.grid}.csv"):
+            return super().used(tables)
+        tried = tables.read(f"testbed/{self.grid}.csv")
+        scales = tried.loc[tried.agent.isin([P, BP]), ["prior_scale", "prior_scaling"]].drop_duplicates()
+        count = int(tried.seeds.max())
+        return {
+            **super().used(tables),
+            "tuned on": f"{count} other seed{'s' if count > 1 else ''}",
+            "weight decays tried": listing(tried.l2),
+            "prior scales tried": f"{len(scales)}",
+        }
 
     def chosen(self, tables: Tables) -> TextTable | None:
         """Returns the hyperparameters of every agent and setting."""
@@ -148,11 +181,11 @@ class TunedFigure(TestbedFigure):
         """Returns the names of the tables of runs that the figure shows, each with that of its grid."""
         return [(f"{self.name}_runs", self.grid)]
 
-    def tuned_on(self, tables: Tables) -> str:
-        """Says in a caption how hyperparameters were chosen."""
+    def caption(self, tables: Tables) -> str:
+        """Says, besides, how hyperparameters were chosen."""
         used = self.used(tables)
         seeds = f" on {used['tuned on']}" if "tuned on" in used else ""
-        return f"Hyperparameters chosen by joint KL{seeds}."
+        return f"{super().caption(tables)} Hyperparameters chosen by joint KL{seeds}."
 
 
 def used(table: pd.DataFrame) -> dict[str, str]:
@@ -204,11 +237,5 @@ def slim(table: pd.DataFrame) -> pd.DataFrame:
 
 def _complete_seeds(table: pd.DataFrame) -> int:
     """How many seeds have every setting and agent that there is."""
-    found: dict[object, set[tuple[object, object]]] = {}
-    for seed, setting, agent in zip(table.seed, table.setting, table.agent, strict=True):
-        found.setdefault(seed, set()).add((setting, agent))
-    most = max(map(len, found.values()))
-    return sum(len(pairs) == most for pairs in found.values())
-
-
-TUNED_PAPER = {"members": "100", "tuned on": "the reported seeds", "weight decays tried": "0.1, 0.3, 1, 3, 10"}
+    pairs = table[["seed", "setting", "agent"]].drop_duplicates().groupby("seed").size()
+    return int((pairs == pairs.max()).sum())

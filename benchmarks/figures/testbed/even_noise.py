@@ -80,7 +80,7 @@ class _Figure(figure_2.FlippedFigure):
     agents, pairs = (P, BP), ((BP, P),)
     grid = "even_noise_grid"
     flags = {"best_shared": SAME, "best_in_setting": APART}
-    by = None
+    by, apart = None, {"noise": "{} noise", "tuning": "tuned {}"}
     presets = {
         "quick": _size("quick", data_ratios=(10.0, 100.0), prior_grid=((3.0, "1/sqrt(rho)"),)),
         "standard": _size("standard", num_members=20),
@@ -126,7 +126,6 @@ class _Figure(figure_2.FlippedFigure):
         return {name.replace(self.name, size.file): kept for name, kept in super().collect(size, rows).items()}
 
     def chosen_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
-        """Returns the agents of both tunings."""
         shared = choice.grid[choice.grid.best_shared & (choice.grid.setting == setting.id)]
         return [tuning.agent_of(row) for row in shared.itertuples()] + super().chosen_agents(choice, setting)
 
@@ -147,12 +146,7 @@ class _Figure(figure_2.FlippedFigure):
         return table.assign(noise=[_noise(setting) for setting in table.setting])
 
     def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the kind of noise."""
         return {"noise": _noise(row["setting"])}
-
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names noise and tuning, too."""
-        return [f"{row.agent}, {row.noise} noise, tuned {row.tuning}" for row in table.itertuples()]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns what bootstrapping gains, by kind of noise, and along T where hyperparameters are the same."""
@@ -181,15 +175,12 @@ class _Figure(figure_2.FlippedFigure):
             found += self._differences(rows, f", {noise} noise, tuned {tuned}")
         return found
 
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
+    def shown(self, tables: Tables) -> str:
         return (
-            f"Mean over settings (temperature 0.1, d = {used['input dimensions d']}, T / d = {used['T / d']}) of the "
-            "difference of joint KLs, each divided by the uniform agent's. No added noise: labels as drawn. Symmetric: "
-            "12.5% of the training labels of each class flipped. Uneven: 25% of the training labels 1 flipped to 0. "
-            "Tuned together: the same hyperparameters for both agents and all kinds of noise, chosen without the "
-            f"symmetric arm at preset large; apart: for each. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
+            f"{super().shown(tables)} No added noise: labels as drawn. Symmetric: 12.5% of the training labels of each "
+            "class flipped. Uneven: 25% of the training labels 1 flipped to 0. Tuned together: the same "
+            "hyperparameters for both agents and all kinds of noise, chosen without the symmetric arm at preset large; "
+            "apart: for each."
         )
 
 

@@ -42,6 +42,7 @@ class _Figure(base.TunedFigure):
     flags = {"best_in_setting": "per setting", "best_overall": "globally"}
     pairs = ((N, MLP), (P, N), (BP, P))
     by = ("tuning", ", tuned {}")
+    apart = {"tuning": "tuned {}"}
     presets = {
         "quick": runs.Size(
             num_members=10,
@@ -62,26 +63,19 @@ class _Figure(base.TunedFigure):
     }
 
     def settings_of(self, size: runs.Size) -> list[testbed.Setting]:
-        """Returns the kinds of problems."""
         pairs = itertools.product(size.data_ratios, TEMPERATURES)
         return [runs.make_setting(INPUT_DIM, ratio, temperature) for ratio, temperature in pairs]
 
     def chosen_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
-        """Returns the agents of both tunings."""
         return super().chosen_agents(choice, setting) + [choice.overall[name] for name in self.agents]
 
     def near_agents(self, choice: tuning.Choice, setting: testbed.Setting) -> list[runs.Agent]:
-        """Returns the near-ties of both tunings."""
         everywhere = [agent for name in self.agents for agent in choice.near_overall[name]]
         return super().near_agents(choice, setting) + everywhere
 
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs of either tuning, which `tuning` names: those of the hyperparameters that it chose."""
         return base.by_tuning(self.normalized(tables, "figure_1_runs"), tables, self.grid, TUNINGS)
-
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the tuning, too."""
-        return [f"{row.agent}, tuned {row.tuning}" for row in table.itertuples()]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns both scores for either tuning, relative to mlp."""
@@ -95,14 +89,6 @@ class _Figure(base.TunedFigure):
             for name in TUNINGS
             for score, label in base.SCORES.items()
         ]
-
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
-        return (
-            f"Mean over settings (T / d = {used['T / d']}, temperature {used['temperatures']}), each divided by the "
-            f"uniform agent's score, relative to mlp. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
-        )
 
 
 FIGURE = _Figure()

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
 from benchmarks.figures.testbed import base, runs
 from benchmarks.figures.testbed.base import BP, N, P
 
@@ -79,19 +78,10 @@ class _Figure(FlippedFigure):
     )
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
-        """Returns both scores of the three agents."""
         return [
             panels.Panel(name, base.RELATIVE, panels.mean_bars(table, score, self.agents))
             for score, name in base.SCORES.items()
         ]
-
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
-        return (
-            f"Mean over settings (temperature 0.1, d = {used['input dimensions d']}, T / d = {used['T / d']}), each "
-            f"divided by the uniform agent's score. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
-        )
 
 
 FIGURE = _Figure()

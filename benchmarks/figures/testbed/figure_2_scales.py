@@ -33,6 +33,7 @@ class _Figure(base.TestbedFigure):
     full_size = "The paper shows no such figure; it says that bootstrapping helps however prior functions are tuned."
     pairs = ((BP, P),)
     by = ("scale", ", scale {}")
+    apart = {"scale": "scale {}"}
     # Its seeds are the tuning seeds of figure 2; fewer than five decide nothing.
     presets = {
         name: dataclasses.replace(size, tuning_seeds=max(5, size.tuning_seeds))
@@ -49,7 +50,6 @@ class _Figure(base.TestbedFigure):
         return runs.make_runs(settings, {setting.id: agents for setting in settings}, size.seeds_to_tune, size)
 
     def stages(self, size: runs.Size, context: Mapping[str, Any]) -> list[Stage]:
-        """Returns the grid."""
 
         def grid(rows: Rows) -> list[Run]:
             return self._runs(size)
@@ -71,28 +71,19 @@ class _Figure(base.TestbedFigure):
         return table.assign(scale=[_named(*scale) for scale in scales])
 
     def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the prior scale."""
         return {"scale": _named(row["prior_scale"], row["prior_scaling"])}
 
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the scale, too."""
-        return [f"{row.agent}, scale {row.scale}" for row in table.itertuples()]
-
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
-        """Returns p's and bp's joint KL at every scale."""
         made = []
         for scale in sorted(set(table.scale), key=lambda name: tuning.prior_scale(_agent(table, name), 0.1)):
             bars = panels.mean_bars(table[table.scale == scale], "kl_joint", (P, BP))
             made.append(panels.Panel(f"joint KL, scale {scale}", base.RELATIVE, bars))
         return made
 
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
+    def shown(self, tables: Tables) -> str:
         return (
-            f"Mean over settings (temperature 0.1, d = {used['input dimensions d']}, T / d = {used['T / d']}), each "
-            "divided by the uniform agent's score; 25% of the training labels 1 flipped to 0. Weight decay: the best "
-            f"of each agent, setting and scale on these seeds. {self.seeds_and_members(tables)}"
+            f"{super().shown(tables)} 25% of the training labels 1 flipped to 0. Weight decay: the best of each agent, "
+            "setting and scale on these seeds."
         )
 
 

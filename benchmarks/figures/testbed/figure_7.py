@@ -10,13 +10,12 @@ the same trend "across other settings"; some are run with the public code's deca
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
 from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.base import NOT_STATED
 from benchmarks.figures.tables import Tables
 from benchmarks.figures.testbed import base, runs
 from benchmarks.figures.testbed.base import P
@@ -52,7 +51,7 @@ def _size(**options: Any) -> Size:
     return Size(tuning_members=options["num_members"], tuning_seeds=0, prior_grid=priors, **decays | options)
 
 
-class _Figure(base.TestbedFigure):
+class _Figure(base.UntunedFigure):
     id, name, sweep, place = "F7", "figure_7", "figure_7", (5.1, 7)
     title = "Figure 7: the scale of the prior functions"
     about = (
@@ -68,6 +67,7 @@ class _Figure(base.TestbedFigure):
     }
     full_size = "The paper's size: 14 agents x 4 settings x 10 seeds, with 100 members and T up to 100,000."
     seeds_per_stage = 2
+    apart = {"prior_scale": "scale {:g}/√ρ", "l2": "decay x {:g}"}
     presets = {
         # No claim reads the decay of the paper's text: seeds decide more.
         "quick": _size(
@@ -84,7 +84,7 @@ class _Figure(base.TestbedFigure):
         "large": _size(num_members=100, reporting_seeds=10, scales=SCALES, others=OTHERS, first_seed=100),
     }
 
-    def _runs(self, size: Size, seeds: range) -> list[Run]:
+    def runs_of(self, size: Size, seeds: range) -> list[Run]:
         """All scales on some seeds: both decays in the figure's own setting, the public code's in the others."""
         grid = runs.grid([P], size)
         agents = {
@@ -96,25 +96,6 @@ class _Figure(base.TestbedFigure):
             for ratio in size.data_ratios
         }
         return runs.make_runs(list(agents), {setting.id: chosen for setting, chosen in agents.items()}, seeds, size)
-
-    def stages(self, size: Size, context: Mapping[str, Any]) -> list[Stage]:
-        """Returns all scales and both decays on the reporting seeds, some seeds at a time. Nothing is tuned."""
-
-        def piece(seeds: range, rows: Rows) -> list[Run]:
-            return self._runs(size, seeds)
-
-        return [functools.partial(piece, seeds) for seeds in size.reporting_pieces(self.seeds_per_stage)]
-
-    def collect(self, size: Size, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns the runs."""
-        return {"figure_7_runs": base.slim(base.rows_of(rows, self._runs(size, size.seeds_to_report)))}
-
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the prior's scale and the weight decay instead of the agent, which is one."""
-        return [
-            runs.BASE_RATE if row.agent == runs.BASE_RATE else f"scale {row.prior_scale:g}/√ρ, decay x {row.l2:g}"
-            for row in table.itertuples()
-        ]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns the joint KL against the prior's scale: a line per T for either decay; a line per other setting."""
@@ -143,19 +124,14 @@ class _Figure(base.TestbedFigure):
         return made
 
     def used(self, tables: Tables) -> Mapping[str, str]:
-        """Returns sizes, seeds, settings and the scales."""
         table = own_setting(tables.of(self))
         return {
             **base.used(table[table.agent == P]),
             "prior scales": listing(table.prior_scale / table.temperature**0.5),
         }
 
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        return (
-            f"ensemble-p, d = {INPUT_DIM}, temperature ρ = {TEMPERATURE:g}; joint KL of 10 labels, dyadic. "
-            f"{self.seeds_and_members(tables)}"
-        )
+    def shown(self, tables: Tables) -> str:
+        return f"ensemble-p, d = {INPUT_DIM}, temperature ρ = {TEMPERATURE:g}; joint KL of 10 labels, dyadic."
 
 
 def own_setting(table: pd.DataFrame) -> pd.DataFrame:

@@ -59,11 +59,10 @@ class _Figure(figure_2.FlippedFigure):
         title = "joint KL: gain of bootstrapping"
         return [*made, panels.Panel(title, "p minus bp", (gain,), reference=0.0, **options)]
 
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
+    def shown(self, tables: Tables) -> str:
         return (
             f"d = {INPUT_DIM}, temperature 0.1, 25% of the training labels 1 flipped to 0; scores divided by the "
-            f"uniform agent's. {self.tuned_on(tables)} {self.seeds_and_members(tables)}"
+            "uniform agent's."
         )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
 from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.tables import Tables
+from benchmarks.figures.base import NOT_STATED, Rows
 from benchmarks.figures.testbed import base, runs
 from benchmarks.figures.testbed.base import BP, N, P
 from trainers.sweeps import kinds
@@ -31,46 +31,47 @@ AGENTS = (N, P, BP)
 
 
 @dataclasses.dataclass(frozen=True)
-class Size:
+class Size(runs.Size):
     """How large the figure is made."""
 
-    members: tuple[int, ...]
-    seeds: int
-    input_dims: tuple[int, ...]
-    data_ratios: tuple[float, ...]
-    num_steps: int = 1000
-    num_batches: int = 1000
+    members: tuple[int, ...] = ()  # sizes of ensembles
+    input_dims: tuple[int, ...] = ()
+
+
+def make_size(
+    members: tuple[int, ...], seeds: int, dims: tuple[int, ...], ratios: tuple[float, ...], **options: Any
+) -> Size:
+    """Returns a size; nothing is tuned."""
+    return Size(max(members), 0, 0, seeds, ratios, members=members, input_dims=dims, **options)
 
 
 def make_runs(size: Size, seeds: Sequence[int]) -> list[Run]:
     """Returns every agent at every size, and the uniform agent, in every setting; those of a problem together."""
     made = []
-    largest = max(size.members)
-    for seed in seeds:
-        for dim in size.input_dims:
-            for ratio in size.data_ratios:
-                setting = runs.make_setting(dim, ratio, 0.1)
-                names = [(runs.UNIFORM, 1), *((agent, count) for agent in AGENTS for count in size.members)]
-                for agent, count in names:
-                    config = {
-                        **runs.setting_fields(setting),
-                        "agent": agent,
-                        "num_members": count,
-                        "trained": largest,
-                        "num_steps": size.num_steps,
-                        "num_batches": size.num_batches,
-                        "seed": seed,
-                    }
-                    made.append(
-                        sweep_runs.make_run(
-                            f"testbed-members/{setting.id}/{agent}-m{count}of{largest}/seed{seed}",
-                            KIND,
-                            config,
-                            group=f"d{dim}-b{min(100, setting.num_train)}",
-                            batch=f"{setting.id}/seed{seed}",
-                            cost=count * (50 * dim + 2600),
-                        )
-                    )
+    largest = size.num_members
+    agents = [(runs.UNIFORM, 1), *itertools.product(AGENTS, size.members)]
+    for seed, dim, ratio in itertools.product(seeds, size.input_dims, size.data_ratios):
+        setting = runs.make_setting(dim, ratio, 0.1)
+        for agent, count in agents:
+            config = {
+                **runs.setting_fields(setting),
+                "agent": agent,
+                "num_members": count,
+                "trained": largest,
+                "num_steps": size.num_steps,
+                "num_batches": size.num_batches,
+                "seed": seed,
+            }
+            made.append(
+                sweep_runs.make_run(
+                    f"testbed-members/{setting.id}/{agent}-m{count}of{largest}/seed{seed}",
+                    KIND,
+                    config,
+                    group=f"d{dim}-b{min(100, setting.num_train)}",
+                    batch=f"{setting.id}/seed{seed}",
+                    cost=count * (50 * dim + 2600),
+                )
+            )
     return made
 
 
@@ -103,7 +104,7 @@ def _first_members(predictive: Any, count: int, x: Any) -> Any:
     return predictive(x)[:, :count]
 
 
-class _Figure(base.TestbedFigure):
+class _Figure(base.UntunedFigure):
     id, name, sweep, place = "M", "testbed_members", "testbed_members", (5.1, 20)
     title = "How many members: KL against the size of the ensemble"
     about = (
@@ -111,31 +112,23 @@ class _Figure(base.TestbedFigure):
     )
     paper = {name: NOT_STATED for name in ("members", "reported seeds", "input dimensions d", "T / d")}
     full_size = "The paper shows no such figure for the testbed; its ensembles there have 100 members."
+    seeds_per_stage = 2
+    apart = {"num_members": "M = {}"}
     presets = {
-        "quick": Size((1, 3, 10, 30), 5, (10,), (1.0, 10.0), num_batches=300),
-        "standard": Size((1, 3, 10, 30, 100), 10, (2, 10), (1.0, 10.0, 100.0)),
-        "paper": Size((1, 3, 10, 30, 100, 300), 100, (2, 10, 100), (1.0, 10.0, 100.0, 1000.0)),
+        "quick": make_size((1, 3, 10, 30), 5, (10,), (1.0, 10.0), num_batches=300),
+        "standard": make_size((1, 3, 10, 30, 100), 10, (2, 10), (1.0, 10.0, 100.0)),
+        "paper": make_size((1, 3, 10, 30, 100, 300), 100, (2, 10, 100), (1.0, 10.0, 100.0, 1000.0)),
     }
 
-    def stages(self, size: Size, context: Mapping[str, Any]) -> list[Stage]:
-        """Returns two seeds at a time."""
-
-        def some(seeds: range, rows: Rows) -> list[Run]:
-            return make_runs(size, seeds)
-
-        return [functools.partial(some, range(size.seeds)[start : start + 2]) for start in range(0, size.seeds, 2)]
+    def runs_of(self, size: Size, seeds: range) -> list[Run]:
+        return make_runs(size, seeds)
 
     def collect(self, size: Size, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns the runs."""
-        table = base.rows_of(rows, make_runs(size, range(size.seeds)))
+        table = base.rows_of(rows, make_runs(size, size.seeds_to_report))
         # These agents have the public code's hyperparameters; the columns are those that other testbed tables have.
         with_prior = table.agent.isin([P, BP])
         table = table.assign(l2=1.0, prior_scale=with_prior * 3.0, prior_scaling="1/sqrt(rho)")
         return {f"{self.name}_runs": base.slim(table)}
-
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the ensemble's size, too."""
-        return [f"{row.agent}, M = {row.num_members}" for row in table.itertuples()]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns both scores along M, and what prior functions gain."""
@@ -160,14 +153,6 @@ class _Figure(base.TestbedFigure):
                 values = stats.paired(named, score, str(sizes[-1]), str(small))
                 found.append((name, f"{agent}, M = {sizes[-1]} against {small}", stats.relative_difference(*values)))
         return found
-
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
-        return (
-            f"Mean over settings (temperature 0.1, d = {used['input dimensions d']}, T / d = {used['T / d']}), each "
-            f"divided by the uniform agent's score. {used['reported seeds']} seeds. Intervals: 95%, over seeds."
-        )
 
 
 FIGURE = _Figure()

@@ -8,14 +8,13 @@ asked: which of them is better, and what remains of ensemble-n's gain over one n
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import stats
 from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
+from benchmarks.figures.base import NOT_STATED
 from benchmarks.figures.tables import Tables
 from benchmarks.figures.testbed import base, runs
 from benchmarks.figures.testbed.base import MLP, N, P
@@ -42,14 +41,14 @@ def _size(num_members: int, reporting_seeds: int, **options: Any) -> Size:
     return Size(num_members, num_members, 0, reporting_seeds, first_seed=100, **options)
 
 
-class _Figure(base.TestbedFigure):
+class _Figure(base.UntunedFigure):
     id, name, sweep, place = "D", "weight_decay", "weight_decay", (5.1, 21)
     title = "Weight decay: the paper's text and its public code"
     about = "Neural Testbed, the public code's hyperparameters, with weight decay d √ρ (code) and d / √ρ (text)."
     paper = {name: NOT_STATED for name in ("members", "reported seeds", "input dimensions d", "T / d", "temperatures")}
     full_size = "The paper shows no such figure; its text and its public code scale weight decay differently."
     pairs = ((N, MLP), (P, N))
-    seeds_per_stage = 5
+    apart = {"decay": "decay of the {}"}
     presets = {
         "quick": _size(10, 5, input_dims=(10,), data_ratios=(1.0, 10.0), num_batches=300),
         "standard": _size(20, 10),
@@ -57,7 +56,7 @@ class _Figure(base.TestbedFigure):
         "large": _size(30, 20),
     }
 
-    def _runs(self, size: Size, seeds: range) -> list[Run]:
+    def runs_of(self, size: Size, seeds: range) -> list[Run]:
         """All agents under both scalings in every setting."""
         agents = {}
         for dim, ratio, temperature in itertools.product(size.input_dims, size.data_ratios, TEMPERATURES):
@@ -69,30 +68,13 @@ class _Figure(base.TestbedFigure):
             ]
         return runs.make_runs(list(agents), {setting.id: chosen for setting, chosen in agents.items()}, seeds, size)
 
-    def stages(self, size: Size, context: Mapping[str, Any]) -> list[Stage]:
-        """Returns everything, some seeds at a time. Nothing is tuned."""
-
-        def piece(seeds: range, rows: Rows) -> list[Run]:
-            return self._runs(size, seeds)
-
-        return [functools.partial(piece, seeds) for seeds in size.reporting_pieces(self.seeds_per_stage)]
-
-    def collect(self, size: Size, rows: Rows) -> dict[str, pd.DataFrame]:
-        """Returns the runs."""
-        return {f"{self.name}_runs": base.slim(base.rows_of(rows, self._runs(size, size.seeds_to_report)))}
-
     def table(self, tables: Tables) -> pd.DataFrame:
         """Returns the runs; `decay` says by which of the two scalings."""
         table = super().table(tables)
         return table.assign(decay=[self.marks({"l2": l2})["decay"] for l2 in table.l2])
 
     def marks(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the scaling of weight decay."""
         return {"decay": CODE if row["l2"] == 1.0 else TEXT}
-
-    def series_names(self, table: pd.DataFrame) -> list[str]:
-        """Names the decay, too."""
-        return [f"{row.agent}, decay of the {row.decay}" for row in table.itertuples()]
 
     def panels(self, table: pd.DataFrame) -> list[panels.Panel]:
         """Returns both decays for each agent along temperature, and what members gain over one network along T."""
@@ -124,14 +106,6 @@ class _Figure(base.TestbedFigure):
         for decay in (CODE, TEXT):
             found += self._differences(table[table.decay == decay], f", decay of the {decay}")
         return found
-
-    def caption(self, tables: Tables) -> str:
-        """Returns what stands below the picture."""
-        used = self.used(tables)
-        return (
-            f"Mean over settings (d = {used['input dimensions d']}, T / d = {used['T / d']}, temperature "
-            f"{used['temperatures']}), each divided by the uniform agent's score. {self.seeds_and_members(tables)}"
-        )
 
 
 def _named_by_decay(table: pd.DataFrame, agent: str) -> pd.DataFrame:

@@ -182,25 +182,6 @@ def test_members_as_runs_of_a_sweep(engine, store, arrays, tmp_path, capsys):
         assert "diverged" in capsys.readouterr().out
 
 
-def test_weights_that_do_not_say_their_images_are_not_exported(tmp_path, capsys):
-    """Weights from before, or from elsewhere: it was a KeyError."""
-    import json
-
-    files = member_store.MemberFiles(tmp_path, MemberConfig(num_train=100))
-    files.begin()
-    result = {"member_key": files.config.key, "steps": 400, "train_loss": 0.5, "test_nll": 1.5, "test_accuracy": 0.5}
-    logits, labels = np.zeros((20, 3), np.float32), np.arange(20, dtype=np.int32) % 3
-    files.finish(result, logits, labels, {"model0": np.ones(3, np.float32)})
-    (tmp_path / "ensembles").mkdir()
-    content = {"config": files.config.to_dict(), "num_members": 1}
-    (tmp_path / "ensembles" / "one.json").write_text(json.dumps(content))
-    assert call("export", tmp_path / "saved", "--store", tmp_path) == 2
-    said = capsys.readouterr().err
-    assert "some without input_shape, pixels_are_bytes, mean, std; 'tf-ensembles cifar10 train ... --retrain 0'" in said
-    assert "unexpected" not in said
-    assert not (tmp_path / "saved").exists()
-
-
 def test_members_that_another_process_trains_are_left_to_it(arrays, tmp_path, monkeypatch):
     from trainers.images import training
 

@@ -24,9 +24,9 @@ from benchmarks.claims.paper import CLAIMS
 from benchmarks.commands import reproduce, sweep
 from benchmarks.figures import base, drawing, panels, registry
 from benchmarks.figures.tables import Tables
-from benchmarks.report import svg
 from benchmarks.stats import NoDataError
 from tests import claim_world
+from tf_ensembles import pictures
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
 NAMES = [figure.name for figure in registry.figures()]
@@ -338,7 +338,7 @@ def test_both_ways_of_drawing_show_bands_and_named_places():
 
 def _compare(axis, panel, named):
     """Compares a panel drawn by Matplotlib with the same as SVG; `named` collects the lines that have a legend."""
-    page = Drawn(svg.draw(panel, "alternative"))
+    page = Drawn(pictures.draw(panel, "alternative"))
     whiskers, lines, references = _look(axis)
     assert page.shapes.count("whisker") == len(whiskers)
     assert page.shapes.count("reference") == len(references) == (panel.reference is not None)
@@ -388,7 +388,7 @@ def test_points_that_cannot_be_drawn_are_left_out_by_both():
         panel = panels.Panel("t", "y", (series,), kind="lines", x_label="x", log_y=log)
         (axis,) = drawing.draw([panel], "", "").axes
         whiskers, (line,), _ = _look(axis)
-        page = Drawn(svg.draw(panel, ""))
+        page = Drawn(pictures.draw(panel, ""))
         assert [len(line.get_xdata())] == page.lines == [count]
         assert len(whiskers) == page.shapes.count("whisker") == count
 
@@ -512,4 +512,4 @@ def test_every_color_number_has_a_color_a_marker_and_dashes(world):
     assert style.color_number("nobody knows it") in numbers
     point = panels.Point(1.0, 1.0)
     for name in many:  # Each number has a marker as SVG, too.
-        svg.draw(panels.Panel("t", "y", (panels.Series(name, (point,)),), kind="lines"), "")
+        pictures.draw(panels.Panel("t", "y", (panels.Series(name, (point,)),), kind="lines"), "")

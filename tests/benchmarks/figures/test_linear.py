@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.commands import main as cli
 from benchmarks.figures import registry, running
+from benchmarks.figures.linear import compute as computing
 from benchmarks.figures.linear import identities, runs
 from tf_ensembles import linear
 from tf_ensembles.linear import problems as linear_problems
@@ -80,7 +81,7 @@ def test_a_row_of_the_sweep_equals_the_functions_it_is_made_of():
     exact = linear.kl(problems.posterior(), problems.distribution("ensemble-bp")).numpy()
     assert rows["ensemble-bp"]["kl"] == pytest.approx(exact.mean(), abs=1e-12)
     # An agent alone is what it is among others: what a sweep computes again does not depend on what is there.
-    alone = runs.compare_with_bound([{**row, "agent": "ensemble-p"}])[0]
+    alone = computing.compare_with_bound([{**row, "agent": "ensemble-p"}])[0]
     assert alone["kl"] == rows["ensemble-p"]["kl"]
 
 
@@ -98,7 +99,7 @@ def test_rows_of_finite_ensembles_and_predictions_equal_the_functions_they_are_m
     setting = linear_problems.make_setting(**runs.JOINT, seed=2)
     problems = linear_problems.sample_problems(setting, 7, 2)
     posterior = problems.posterior()
-    members = runs.sample_in_parts(problems, "ensemble-bp", None, 30, 2)
+    members = computing.sample_in_parts(problems, "ensemble-bp", None, 30, 2)
     kls = linear.kl(posterior, linear.fit(members)).numpy()
     assert finite["kl"] == pytest.approx(kls.mean(), rel=1e-10)
     assert finite["kl_error"] == pytest.approx(kls.std(ddof=1) / np.sqrt(7), rel=1e-10)
@@ -132,7 +133,7 @@ def test_joint_tables(tables):
 
 def test_members_sampled_in_parts_follow_the_distribution():
     problems = linear_problems.sample_problems(linear_problems.make_setting(2, 1000), 3, seed=0)
-    members = runs.sample_in_parts(problems, "ensemble-bp", None, 4000, seed=0)  # one problem at a time
+    members = computing.sample_in_parts(problems, "ensemble-bp", None, 4000, seed=0)  # one problem at a time
     expected = problems.distribution("ensemble-bp")
     error = np.sqrt(np.diagonal(expected.cov, axis1=1, axis2=2) / 4000)
     assert members.shape == (3, 4000, 2)

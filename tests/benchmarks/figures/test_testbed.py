@@ -185,7 +185,7 @@ def test_a_run_is_what_the_agent_gives():
 def test_the_first_members_of_an_ensemble_are_a_smaller_one():
     """By hand: an agent of all members trained through the public interface, its logits cut before they are scored."""
     counts = (1, 2, 3)
-    size = members.Size(counts, seeds=1, input_dims=(2,), data_ratios=(10.0,), num_steps=30, num_batches=50)
+    size = members.make_size(counts, 1, (2,), (10.0,), num_steps=30, num_batches=50)
     configs = [run.config for run in members.make_runs(size, [5])]
     scored = dict(
         zip(

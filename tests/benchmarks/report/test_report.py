@@ -8,7 +8,6 @@ import html
 import html.parser
 import itertools
 import json
-import math
 import pathlib
 import re
 import shutil
@@ -25,7 +24,6 @@ from benchmarks.report import cited, story
 from benchmarks.report import compare as report_compare
 from benchmarks.report import content as report_content
 from benchmarks.report import html as report_html
-from benchmarks.report import svg as report_svg
 from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
 
@@ -328,24 +326,3 @@ def test_committed_results_compare_with_themselves():
     comparison = report_compare.compare(folder, folder)
     assert all(one.gap.estimate == 0.0 for one in comparison.scores)
     assert "0 of" in report_compare.format_text(comparison)
-
-
-def test_axes_place_numbers_and_ticks_are_round():
-    point = panels.Point(0.0, 0.5, 0.4, 0.6, 5)
-    bars = panels.Panel("t", "y", (panels.Series("ensemble-p", (point,)),), reference=1.0)
-    drawn = report_svg.draw(bars, "alt")
-    bar = re.search(r'class="bar".*?y="([\d.]+)".*?height="([\d.]+)"', drawn)
-    line = re.search(r'class="reference".*?y1="([\d.]+)"', drawn)
-    top, height = float(bar[1]), float(bar[2])
-    # The bar is half as high as the reference line is above its foot.
-    assert height == pytest.approx((top + height - float(line[1])) / 2, abs=0.2)
-    ticks = [float(text) for text in re.findall(r'text-anchor="end">([\d.]+)</text>', drawn)]
-    assert ticks == pytest.approx([0.0, 0.5, 1.0]) or ticks == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    points = tuple(panels.Point(10.0**power, 10.0**power) for power in range(4))
-    series = (panels.Series("ensemble-n", points),)
-    logs = report_svg.draw(panels.Panel("t", "y", series, kind="lines", log_x=True, log_y=True), "alt")
-    places = [tuple(map(float, pair.split(","))) for pair in re.search(r'points="([^"]+)"', logs)[1].split()]
-    steps = [b[0] - a[0] for a, b in itertools.pairwise(places)]
-    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
-    empty = panels.Panel("t", "y", (panels.Series("x", (panels.Point(1.0, math.inf),)),), kind="lines")
-    assert "<svg" in report_svg.draw(empty, "alt")

@@ -10,7 +10,7 @@ import pytest
 
 import tf_ensembles as tfe
 from tests.tf_ensembles.decisions import fixed
-from tf_ensembles.assessment import classes, pictures, statistics
+from tf_ensembles.assessment import classes, statistics
 from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads
 
@@ -255,9 +255,3 @@ def test_bad_input_is_one_line(model, options, message):
     with pytest.raises(ValueError, match=message) as error:
         tfe.assess(model, **given)
     assert "\n" not in str(error.value)
-
-
-def test_ticks_are_round_and_few():
-    assert pictures._ticks(0.0, 1.0) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    for low, high in ((0.0, 0.013), (-3.0, 7e5), (0.91, 1.0), (5.0, 5.0)):
-        assert 1 <= len(pictures._ticks(low, high)) <= 7

@@ -26,7 +26,7 @@ def test_reliability_and_risk_are_those_of_the_metrics():
 
 
 def test_histograms_and_sets_are_shares():
-    axes = tfe.plot.foreign([0.0, 0.1, 0.2, 0.9], [0.8, 1.0], num_bins=2)
+    axes = tfe.plot.ood_scores([0.0, 0.1, 0.2, 0.9], [0.8, 1.0], num_bins=2)
     assert [bar.get_height() for bar in axes.patches] == [0.75, 0.25, 0.0, 1.0]
     assert axes.get_title() == f"AUROC {7 / 8:.3f}"
     sets = np.array([[True, False], [True, True], [False, True], [True, True]])

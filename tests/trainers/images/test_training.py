@@ -379,23 +379,10 @@ def test_a_member_goes_on_only_as_it_began(tmp_path, monkeypatch):
     monkeypatch.undo()
     result = json.loads((train(tmp_path).folder / member_store.RESULT).read_text())
     assert settings.from_json(result["setting"]) == began
-    assert result["setting_since"] == 0
 
     # What is finished stays finished.
     monkeypatch.setattr(engine, "setting", _other(began))
     train(tmp_path, progress=lambda step, loss: pytest.fail("trained again"))
-
-
-def test_a_checkpoint_from_before_the_record_goes_on(tmp_path):
-    whole = train(tmp_path / "whole").predictions()[0]
-    files = _begin(tmp_path / "old")
-    step, arrays, _ = files.load_checkpoint()
-    former = {name: value for name, value in arrays.items() if not name.startswith(("setting", "unverified"))}
-    np.savez(files.folder / member_store.CHECKPOINT, step=np.asarray(step), **former)  # Without a checksum, too.
-    np.testing.assert_array_equal(train(tmp_path / "old").predictions()[0], whole)
-    result = json.loads((files.folder / member_store.RESULT).read_text())
-    assert result["setting_since"] == result["unverified_until"] == step > 0
-    assert not files.status(verify=True).verified
 
 
 def test_rows_of_sweeps_keep_their_columns(tmp_path):

@@ -1,7 +1,7 @@
-"""Draws panels as SVG text: no library, no script, readable as it is. `figures.drawing` draws them by Matplotlib.
+"""Panels, and how they look: one palette, one way to write numbers, and panels as SVG text.
 
-Colors come from the page's style sheet by the number of the series in the palette of `benchmarks.style`. Every mark
-carries its value as text, which the page's script shows and steps through.
+A panel has series, a series points with intervals. The SVG needs no library and no script, and is readable as it is:
+colors come from the style sheet by the number of the series in the palette, and every mark carries its value as text.
 """
 
 from __future__ import annotations
@@ -10,10 +10,124 @@ import dataclasses
 import html
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from benchmarks import style
-from benchmarks.figures.panels import Panel, Point
-from benchmarks.style import number
+# Colors by number, on a light page and on a dark one. They stay apart for color-blind readers; markers and dashes tell
+# series apart without color.
+LIGHT = ("#68707c", "#00795c", "#c25100", "#0068a6", "#99377f", "#806600")
+DARK = ("#a3acb9", "#4fcfa6", "#ff9d57", "#6cb8f5", "#e295cd", "#e0c65a")
+MARKERS = ("o", "s", "^", "o", "D", "v")
+DASHES = ((2, 3), (7, 3), (), (), (5, 2, 1, 2), (1, 2))
+
+# The style of marks; a page says what --ink, --soft, --line and --card are.
+_MARKS = """
+svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--ink); font-family: inherit; }
+svg .tick, svg .small { font-size: 11.5px; fill: var(--soft); }
+svg .label { font-size: 12.5px; fill: var(--soft); }
+svg .grid { stroke: var(--line); stroke-width: 1; }
+svg .reference { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 2 4; }
+svg .whisker { stroke: var(--ink); stroke-width: 1.4; fill: none; }
+svg .bar { fill: var(--c); }
+svg .band { fill: var(--c); opacity: 0.2; stroke: none; }
+svg .line { fill: none; stroke: var(--c); stroke-width: 2; }
+svg .series .dot { fill: var(--c); stroke: var(--card); stroke-width: 1; }
+svg .line ~ .mark .whisker { stroke: var(--c); }
+"""
+
+# Agents have the same color in every figure; other series take the numbers in turn.
+_NUMBERS = {
+    "mlp": 0,
+    "vgg": 0,
+    "ensemble-n": 1,
+    "ensemble-p": 2,
+    "ensemble-bp": 3,
+    "ensemble-p-weighted": 4,
+    "ensemble-bp(0.5)": 5,
+    "ensemble-bp(0.75)": 4,
+    "ensemble-bp(0.9)": 3,
+    "epinet": 4,
+    "MC dropout": 5,
+    "lower bound of theorem 1": 0,
+    "predicted": 0,
+    "gain of bp over p": 3,
+}
+
+
+def color_number(name: str, others: Sequence[str] = ()) -> int:
+    """Returns the number of a series' color, among the other series of its panel."""
+    if name in _NUMBERS:
+        return _NUMBERS[name]
+    return (list(others).index(name) + 1) % len(LIGHT) if name in others else 0
+
+
+def style_sheet() -> str:
+    """Returns the palette as CSS variables `--c0`, `--c1`, ... for light and dark pages."""
+    light, dark = (
+        "".join(f"--c{number}: {color}; " for number, color in enumerate(colors)) for colors in (LIGHT, DARK)
+    )
+    classes = "".join(f".c{number} {{ --c: var(--c{number}); }} " for number in range(len(LIGHT)))
+    return (
+        f"{_MARKS}:root {{ {light}}}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
+        f":root[data-theme=dark] {{ {dark}}}\n{classes}\n"
+    )
+
+
+def number(value: float) -> str:
+    """Returns a number as short text."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size and size < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One value with its interval; ends are NaN where there is none."""
+
+    x: float
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Points of one agent, or of whatever is compared."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    y_label: str
+    series: tuple[Series, ...]
+    kind: Literal["bars", "lines", "points"] = "bars"
+    x_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    band: bool = False  # intervals as a band along a line of many points, instead of a whisker at each
+    from_zero: bool = False  # whether the y axis of lines starts at 0
+    reference: float | None = None  # a horizontal line
+    reference_name: str = ""
+    diagonal: bool = False  # a line where x and y agree
+    places: tuple[str, ...] = ()  # names of the places 0, 1, ... of the x axis, instead of numbers
+
+    def place(self, point: Point) -> str:
+        """Returns where a point of a line lies, as text."""
+        return self.places[int(point.x)] if self.places else number(point.x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +162,7 @@ SMALL = Frame(240, 150, left=46, right=8, top=10, bottom=24, ticks=4, letter=8.0
 
 def describe(series: str, point: Point, panel: Panel) -> str:
     """Returns the text of a mark."""
-    where = ""
-    if panel.kind == "lines":
-        where = f", {panel.x_label} = {panel.place(point)}"
+    where = "" if panel.kind == "bars" else f", {panel.x_label} = {panel.place(point)}"
     ends = "" if math.isnan(point.low) else f" [{number(point.low)}, {number(point.high)}]"
     size = f", n = {point.count:,}" if point.count else ""
     return f"{series}{where}: {number(point.y)}{ends}{size}"
@@ -101,24 +213,24 @@ class _Axis:
         if log:
             low, high = math.log10(low), math.log10(high)
             pad = 0.05 * (high - low) or 0.5
-            self._low, self._high = low - pad, high + pad
+            self.low, self.high = low - pad, high + pad
             self.ticks = self._decades()
             return
         if from_zero:
             low, high = min(0.0, low), max(0.0, high)
         pad = 0.06 * (high - low) or 1.0
-        self._low = low if low == 0.0 else low - pad
-        self._high = high if high == 0.0 else high + pad
-        step = _nice((self._high - self._low) / min(5, most_ticks))
-        first = math.ceil(self._low / step - 1e-9)
-        last = math.floor(self._high / step + 1e-9)
+        self.low = low if low == 0.0 else low - pad
+        self.high = high if high == 0.0 else high + pad
+        step = _nice((self.high - self.low) / min(5, most_ticks))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
         self.ticks = [index * step for index in range(first, last + 1)]
 
     def _decades(self) -> list[float]:
-        first, last = math.floor(self._low), math.ceil(self._high)
+        first, last = math.floor(self.low), math.ceil(self.high)
         for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
             made = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-            ticks = [tick for tick in made if self._low <= math.log10(tick) <= self._high]
+            ticks = [tick for tick in made if self.low <= math.log10(tick) <= self.high]
             if len(ticks) >= 3:
                 break
         return ticks[:: max(1, math.ceil(len(ticks) / self._most))]
@@ -126,8 +238,8 @@ class _Axis:
     def place(self, value: float) -> float:
         """Returns where a value lies on the page; values beyond an end lie at it."""
         if self._log:
-            value = math.log10(value) if value > 0 else self._low
-        share = (value - self._low) / (self._high - self._low)
+            value = math.log10(value) if value > 0 else self.low
+        share = (value - self.low) / (self.high - self.low)
         return self._start + min(1.0, max(0.0, share)) * (self._end - self._start)
 
 
@@ -159,7 +271,7 @@ def _bars(panel: Panel, axis: _Axis, names: Sequence[str], frame: Frame) -> list
         )
         whisker = _whisker(middle, point, axis, 6.0)
         parts.append(
-            f'<g class="series c{style.color_number(series.name, names)}" data-series="{html.escape(series.name)}">'
+            f'<g class="series c{color_number(series.name, names)}" data-series="{html.escape(series.name)}">'
             f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}{whisker}</g></g>'
         )
         short = html.escape(series.name.removeprefix("ensemble-"))
@@ -187,14 +299,19 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str], frame: Frame) ->
     if frame.labels:
         label, middle = html.escape(panel.x_label), (frame.left + frame.end) / 2
         parts.append(f'<text class="label" x="{middle}" y="{frame.height - 10}" text-anchor="middle">{label}</text>')
+    if panel.diagonal:
+        ends = max(across.low, vertical.low), min(across.high, vertical.high)
+        (x1, x2), (y1, y2) = (map(axis.place, ends) for axis in (across, vertical))
+        parts.append(f'<line class="reference" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>')
     for index, series in enumerate(panel.series):
-        shade = style.color_number(series.name, names)
+        shade = color_number(series.name, names)
         # A little apart, so that intervals at one place do not hide each other.
         shift = 3.0 * (index - (len(panel.series) - 1) / 2)
         drawn = [point for point in series.points if math.isfinite(point.y) and (point.y > 0 or not panel.log_y)]
         places = [(across.place(point.x) + shift, vertical.place(point.y), point) for point in drawn]
-        dashes = " ".join(map(str, style.DASHES[shade]))
+        dashes = " ".join(map(str, DASHES[shade]))
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+        line = f'<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>' if panel.kind == "lines" else ""
         marks = []
         band = _band(places, vertical) if panel.band else ""
         # A band's line has many points: a few of them are marked.
@@ -202,11 +319,11 @@ def _lines(panel: Panel, vertical: _Axis, names: Sequence[str], frame: Frame) ->
         for x, y, point in places[::-step][::-1]:
             tip = html.escape(describe(series.name, point, panel))
             whisker = "" if panel.band else _whisker(x, point, vertical, 3.0)
-            shape = f"{whisker}{_marker(x, y, shade)}"
+            dot = f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' if panel.kind == "points" else ""
+            shape = f"{whisker}{dot or _marker(x, y, shade)}"
             marks.append(f'<g class="mark" data-tip="{tip}"><title>{tip}</title>{shape}</g>')
         parts.append(
-            f'<g class="series c{shade}" data-series="{html.escape(series.name)}">'
-            f'{band}<polyline class="line" points="{path}" stroke-dasharray="{dashes}"/>{"".join(marks)}</g>'
+            f'<g class="series c{shade}" data-series="{html.escape(series.name)}">{band}{line}{"".join(marks)}</g>'
         )
     return parts
 
@@ -242,10 +359,27 @@ def _marker(x: float, y: float, shade: int) -> str:
     return shapes[shade]
 
 
-def draw_interval(estimate: float, low: float, high: float, region: tuple[float, float], alternative: str) -> str:
-    """Returns a small plot of an interval against the region in which a claim says that it lies."""
+def draw_interval(
+    estimate: float,
+    low: float,
+    high: float,
+    alternative: str,
+    *,
+    region: tuple[float, float] | None = None,
+    among: Sequence[float] = (0.0,),
+) -> str:
+    """Returns a small plot of an interval.
+
+    Args:
+        estimate: where its dot is.
+        low: its end; not finite where it has none.
+        high: its other end.
+        alternative: the plot as text.
+        region: where it should lie, such as a claim says; it is drawn with a line at 0.
+        among: other values of the axis, such as those of the plots above and below.
+    """
     width, height, pad = 150, 22, 6
-    ends = [value for value in (estimate, low, high, *region, 0.0) if math.isfinite(value)]
+    ends = [value for value in (estimate, low, high, *(region or ()), *among) if math.isfinite(value)]
     span = (max(ends) - min(ends)) or 1.0
     first, last = min(ends) - 0.12 * span, max(ends) + 0.12 * span
 
@@ -253,12 +387,16 @@ def draw_interval(estimate: float, low: float, high: float, region: tuple[float,
         share = (min(last, max(first, value)) - first) / (last - first)
         return pad + share * (width - 2 * pad)
 
-    left, right = place(region[0]), place(region[1])
+    ground = ""
+    if region is not None:
+        left, right = place(region[0]), place(region[1])
+        ground = (
+            f'<rect class="region" x="{left:.1f}" y="1" width="{max(1.0, right - left):.1f}" height="{height - 2}"/>'
+            f'<path class="zero" d="M{place(0.0):.1f} 1V{height - 1}"/>'
+        )
     known = math.isfinite(low) and math.isfinite(high)
     line = f'<path class="whisker" d="M{place(low):.1f} 11H{place(high):.1f}"/>' if known else ""
     return (
         f'<svg class="interval" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(alternative)}">'
-        f'<rect class="region" x="{left:.1f}" y="1" width="{max(1.0, right - left):.1f}" height="{height - 2}"/>'
-        f'<path class="zero" d="M{place(0.0):.1f} 1V{height - 1}"/>{line}'
-        f'<circle class="dot" cx="{place(estimate):.1f}" cy="11" r="4"/></svg>'
+        f'{ground}{line}<circle class="dot" cx="{place(estimate):.1f}" cy="11" r="4"/></svg>'
     )
