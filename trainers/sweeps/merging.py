@@ -98,7 +98,7 @@ def _unpack(path: pathlib.Path) -> list[lines.Row]:
         try:
             content = opened.enter_context(lzma.open(opened.enter_context(files.open_regular(path))))
             for line in content:
-                rows.append(lines.row(line)[0])
+                rows.append(lines.row(line))
         except FileNotFoundError:
             raise ValueError(f"Expected a file that 'sweep pack' made. Received: {path}, which is not there") from None
         except (lzma.LZMAError, EOFError, *lines.DAMAGE) as error:

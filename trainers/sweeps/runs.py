@@ -20,10 +20,8 @@ from trainers.sweeps import kinds
 ABOUT = ("id", "hash", "kind", "config")
 # Columns that say how a run went; they differ between two computations of the same run.
 FACTS = ("wall_seconds", "warm", "finished_at", "session", "versions", "machine")
-# What rows had in the place of `kind` before kinds had names. Nothing else may be called so: old rows are known by it.
-FORMER_KIND = "function"
 # Names that neither configurations nor results may have.
-RESERVED = frozenset({*ABOUT, *FACTS, FORMER_KIND, "checksum"})
+RESERVED = frozenset({*ABOUT, *FACTS, "checksum"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +138,7 @@ def make_run(
     if not cost > 0:
         raise ValueError(f"Expected cost > 0. Received: {cost}")
     texts = canonical_json(dict(config)), canonical_json(dict(context or {}))
-    return Run(run_id, kinds.current_name(kind), texts[0], group, batch, float(cost), texts[1])
+    return Run(run_id, kind, texts[0], group, batch, float(cost), texts[1])
 
 
 def hash_of(run_id: str, kind: str, config_json: str) -> str:

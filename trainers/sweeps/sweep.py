@@ -43,8 +43,6 @@ EngineName = Literal["local", "ray"]
 _ESTIMATE_EVERY = 2.0
 # Short runs are given to a worker many at a time: about so many seconds of them, and no more than so many.
 _PACK_SECONDS, _PACK_MOST = 0.2, 200
-# What a run costs beside its own time before that was measured, in wall seconds.
-_OVERHEAD = 5e-4
 _PATIENCE = 20.0  # seconds after the first outcome that a better one to estimate from is waited for
 
 
@@ -262,9 +260,6 @@ class _Loop:
         self._stop = stop
         self._estimated_at, self._left_then = -float("inf"), 0.0
         self._seconds: dict[str, float] = {}  # by group: of its last run
-        # Of this session: since when outcomes have come, how many, and their own seconds.
-        self._first_at: float | None = None
-        self._num_here, self._seconds_here = 0, 0.0
 
     def run(self) -> None:
         """Computes until all is done, time is over or a signal came."""
@@ -305,18 +300,11 @@ class _Loop:
     def _left(self) -> float | None:
         now = time.monotonic()
         if now - self._estimated_at > _ESTIMATE_EVERY:
-            left = self._estimate.seconds_left(self._engine.num_slots, self._overhead(now))
+            left = self._estimate.seconds_left(self._engine.num_slots)
             if left is None:
                 return None
             self._estimated_at, self._left_then = now, left
         return max(0.0, self._left_then - (now - self._estimated_at))
-
-    def _overhead(self, now: float) -> float:
-        """The wall seconds that a run costs beside its own: measured, once there are enough of them."""
-        if self._first_at is None or self._num_here < 50:
-            return _OVERHEAD
-        beside = now - self._first_at - self._seconds_here / self._engine.num_slots
-        return max(0.0, beside / self._num_here)
 
     def _fill(self, num_slots: int) -> bool:
         """Gives work to free slots; returns whether any slot is busy."""
@@ -366,11 +354,6 @@ class _Loop:
         seconds = outcome["wall_seconds"]
         self._estimate.learn(run, seconds, bool(outcome.get("warm", True)))
         self._seconds[run.group] = seconds
-        if self._first_at is None:
-            self._first_at = time.monotonic()
-        else:
-            self._num_here += 1
-            self._seconds_here += seconds
 
     def _after_death(self, unit: sweep_runs.Unit, event: sweep_engines.Event) -> list[dict[str, Any]]:
         """Gives what is left of a dead worker's unit out again, or gives it up; returns outcomes in the latter case."""

@@ -18,7 +18,7 @@ import pytest
 from tests.needs import needs_checkout
 from tests.tf_ensembles import test_files
 from tests.trainers.sweeps.test_sweep import FUNCTIONS, ROOT, execute, squares, start
-from trainers.sweeps import engines, kinds, lines, progress, schedule, sweep
+from trainers.sweeps import engines, kinds, progress, schedule, sweep
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import store as sweep_store
 
@@ -315,7 +315,7 @@ def test_a_row_that_cannot_be_read_is_skipped_with_one_line(tmp_path, caplog):
 
 
 def test_numbers_that_no_float_holds_are_damage(tmp_path):
-    """In lines from before there were checksums, which would tell."""
+    """And so are lines without a checksum, which would tell."""
     execute(tmp_path, squares(3))
     huge = 10**400
     for name, key in ((sweep_store.RESULTS, "wall_seconds"), (sweep_store.PLAN, "cost")):
@@ -326,37 +326,6 @@ def test_numbers_that_no_float_holds_are_damage(tmp_path):
     status = progress.read_status(tmp_path)
     assert (status.total, status.damaged) == (2, 2)
     assert execute(tmp_path, squares(3)).completed == 1
-
-
-def test_rows_of_former_releases_are_unverified(tmp_path):
-    execute(tmp_path, squares(4))
-    for name in (sweep_store.RESULTS, sweep_store.PLAN):
-        plain = [json.dumps(row) + "\n" for row in sweep_store.read_lines(tmp_path / name)]
-        if name == sweep_store.PLAN:
-            plain = [json.dumps({k: v for k, v in json.loads(line).items() if k != "hash"}) + "\n" for line in plain]
-        (tmp_path / name).write_text("".join(plain))
-    assert execute(tmp_path, squares(5)) == sweep.Report(completed=1, failed=0, left=0, stopped=False)
-    status = progress.read_status(tmp_path)
-    assert (status.total, status.done, status.unverified) == (5, 5, 4)
-    assert "4 results are unverified" in progress.format_status(status)
-
-
-def test_a_status_reads_what_parsing_would(tmp_path):
-    """Also where names and texts look like the end of a row."""
-    hostile = '", "wall_seconds": 1.0, "warm": true, "finished_at": "2020", "session": "x'
-    configs = [{"x": 1.0, "text": hostile}, {"x": 2.0, "nested": {"hash": "0" * 32, "wall_seconds": 3}}]
-    runs = [sweep.make_run(f'a"{n}', f"{FUNCTIONS}:square", config) for n, config in enumerate(configs)]
-    execute(tmp_path, runs)
-    data = (tmp_path / sweep_store.RESULTS).read_bytes().splitlines(keepends=True)
-    for line in data:
-        assert lines.timing(line) == (lines.timing_of(lines.row(line)[0]), True)
-    assert set(rows_of(tmp_path)) == {run.hash for run in runs}
-    groups = ["", 'a", "batch": "b", "cost": 9.0, "checksum', "plain", "ä"]
-    more = [
-        sweep.make_run(f"b{n}", "m:f", {"group": groups[1]}, group=name, cost=n + 0.5) for n, name in enumerate(groups)
-    ]
-    for run in [*runs, *more]:
-        assert lines.planned(lines.plan_line(run)) == (lines.Planned(run.id, run.hash, run.group, run.cost), True)
 
 
 @pytest.mark.parametrize(
