@@ -123,5 +123,5 @@ def planned_run(line: bytes) -> Run:
 
 def planned(line: bytes) -> Planned:
     """Returns what an estimate needs of a line of the plan."""
-    run = planned_run(line)
-    return Planned(run.id, run.hash, sys.intern(run.group), float(run.cost))
+    fields = _unseal(line)
+    return Planned(fields["id"], fields["hash"], sys.intern(fields["group"]), float(fields["cost"]))

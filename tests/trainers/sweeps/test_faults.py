@@ -51,7 +51,9 @@ def test_a_worker_that_dies_while_it_sends_is_replaced():
     try:
         engine.submit(0, unit_of(run).message())
         worker = engine._workers[0]
-        assert select.select([worker.channel], [], [], 30.0)[0]  # Its outcome is on its way: more than a socket holds.
+        assert select.select([worker.connection], [], [], 30.0)[
+            0
+        ]  # Its outcome is on its way: more than a socket holds.
         os.kill(worker.process.pid, signal.SIGKILL)
         wait_until(lambda: worker.has_ended())
         (event,) = engine.wait(5.0)
