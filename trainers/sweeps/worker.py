@@ -122,9 +122,8 @@ def _facts() -> dict[str, Any]:
     return {"versions": {"python": platform.python_version(), **installed}, "machine": here}
 
 
-@functools.cache
 def resolve(function: str) -> Callable[..., Any]:
-    """Returns the function of a name such as `package.module:function`."""
+    """Returns the function of a name such as `package.module:function`, as it is now: it may have been replaced."""
     module, _, name = function.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
@@ -170,7 +169,7 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Answers units from the driver with their outcomes and None, one unit at a time, until it closes the connection."""
+    """Answers each unit from the driver by its outcomes and then None, until the driver closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What Ctrl-C means is for the driver to say.
     file, parent = map(int, sys.argv[1:])
     os.set_inheritable(file, False)

@@ -401,6 +401,13 @@ def test_a_worker_is_warm_from_the_second_run_of_a_group_on():
     assert [sweep_worker.compute(unit.message())[0]["warm"] for unit in units] == [False, True, False]
 
 
+def test_a_function_that_was_replaced_is_not_called_again(monkeypatch):
+    message = sweep_runs.Unit((run := sweep.make_run("a", f"{FUNCTIONS}:infinite", {}),), (run.hash,)).message()
+    assert sweep_worker.compute(message)[0]["result"]["kl"] == float("inf")
+    monkeypatch.setattr(f"{FUNCTIONS}.infinite", lambda config: {"kl": 1.0})
+    assert sweep_worker.compute(message)[0]["result"] == {"kl": 1.0}
+
+
 def test_unknown_engine_raises(tmp_path):
     with pytest.raises(ValueError, match="'local' or 'ray'"):
         sweep.make_engine("cluster")
