@@ -105,9 +105,9 @@ def timing_of(content: Row) -> Timing:
 _PLANNED = ("id", "hash", "kind", "config_json", "group", "batch", "cost")
 
 
-def plan_line(run: Run) -> bytes:
-    """Returns the line of a run in the plan, with its end."""
-    return files.seal({name: getattr(run, name) for name in _PLANNED}) + b"\n"
+def planned_row(run: Run) -> Row:
+    """Returns what the plan keeps of a run."""
+    return {name: getattr(run, name) for name in _PLANNED}
 
 
 def planned_run(line: bytes) -> Run:

@@ -173,19 +173,12 @@ def make_units(runs: Sequence[Run], *done: Container[str]) -> list[Unit]:
     Which runs make a unit depends on the plan only. A batch of which some rows are missing is computed whole, because
     its values may depend, in their last digits, on what is computed beside them.
     """
-    batches: dict[str, list[Run]] = {}
-    order: list[list[Run]] = []
+    calls: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if not run.batch:
-            order.append([run])
-        elif run.batch in batches:
-            batches[run.batch].append(run)
-        else:
-            batches[run.batch] = [run]
-            order.append(batches[run.batch])
+        calls.setdefault((run.batch, "" if run.batch else run.id), []).append(run)
     units = []
-    for together in order:
-        wanted = tuple(run.hash for run in together if not any(run.hash in one for one in done))
+    for together in calls.values():
+        wanted = tuple(run.hash for run in together if not any(run.hash in hashes for hashes in done))
         if wanted:
             units.append(Unit(tuple(together), wanted))
     return units

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps.runs import Unit
@@ -129,19 +129,15 @@ class Deaths:
         if unit.is_one_call and len(unit.runs) > 1:
             key = frozenset(wanted)
             self._batches[key] += 1
-            alone = self._batches[key] >= MAX_DEATHS
-            return [dataclasses.replace(unit, alone=alone)], []
+            return [dataclasses.replace(unit, alone=self._batches[key] >= MAX_DEATHS)], []
+        alone = {key: unit.without([other for other in wanted if other != key]) for key in wanted}
         if running not in wanted:
             if len(wanted) > 1:
-                return list(self._one_by_one(unit)), []  # The next death will tell.
+                return [one for one in alone.values() if one is not None], []  # The next death will tell.
             running = wanted[0]
         self._runs[running] += 1
-        given_up = [running] if self._runs[running] >= (1 if unit.alone else MAX_DEATHS) else []
+        if self._runs[running] < (1 if unit.alone else MAX_DEATHS):
+            again = [alone[running], unit.without([running])]
+            return [one for one in again if one is not None], []
         others = unit.without([running])
-        again = [one for one in self._one_by_one(unit) if one.wanted == (running,) and not given_up]
-        return [*again, *([others] if others is not None else [])], given_up
-
-    def _one_by_one(self, unit: Unit) -> Iterator[Unit]:
-        for key in unit.wanted:
-            runs = unit.runs if unit.runs[0].batch else tuple(run for run in unit.runs if run.hash == key)
-            yield dataclasses.replace(unit, runs=runs, wanted=(key,))
+        return [] if others is None else [others], [running]

@@ -1,6 +1,6 @@
 """The results folder of a sweep: what was planned, what is done, what failed. One writer, any number of readers.
 
-    plan.jsonl       the runs, one a line, replaced as a whole when it grows
+    plan.jsonl       the runs, one a line, appended
     results.jsonl    one row per completed run, appended; `pandas.read_json(path, lines=True)` reads it
     failures.jsonl   one row per failed attempt, with its error and traceback
     damaged.jsonl    lines that were not what was written, or that speak of what is damaged, moved here by a writer
@@ -224,19 +224,24 @@ class Store:
         os.ftruncate(file, 0)
         os.pwrite(file, content, 0)
 
+    def _numbered_lines(self, name: str) -> list[tuple[int, bytes]]:
+        with files.open_regular(self.folder / name) as file:
+            return list(enumerate(file, start=1))
+
     def _set_aside(self, name: str, damaged: Sequence[int]) -> None:
         """Moves damaged lines to a file of their own, so that whoever reads this one finds rows only."""
         if not damaged:
             return
         numbers = set(damaged)
-        numbered = list(enumerate(files.read_bytes(self.folder / name).splitlines(keepends=True), start=1))
+        numbered = self._numbered_lines(name)
         aside = files.open_own(self.folder / DAMAGED, os.O_APPEND)
         with os.fdopen(aside, "wb") as file:
             file.writelines(line for number, line in numbered if number in numbers)
             file.flush()
             os.fsync(aside)
-        self._changed.add(DAMAGED)
-        self._replace(name, (line for number, line in numbered if number not in numbers))
+        with files.atomic_path(self.folder / name, durable=True) as scratch:
+            scratch.write_bytes(b"".join(line for number, line in numbered if number not in numbers))
+        self._changed |= {DAMAGED, name}
 
     def plan(self, runs: Sequence[sweep_runs.Run]) -> None:
         """Adds runs to the plan. A run whose configuration is not that of the run planned under its id raises."""
@@ -253,21 +258,11 @@ class Store:
                     f"Received: {run.config_json}. Choose another folder for another sweep."
                 )
         if added:
-            path = self.folder / PLAN
-            before = files.read_bytes(path) if path.exists() else b""
-            self._replace(PLAN, [before[: before.rfind(b"\n") + 1], *(lines.plan_line(run) for run in added)])
+            with _writing(self.folder), contextlib.closing(_Appender(self.folder / PLAN)) as plan:
+                plan.append(lines.planned_row(run) for run in added)
+            self._changed.add(PLAN)
+            self._commit()
         self._planned.update((run.id, run.hash) for run in added)
-
-    def _replace(self, name: str, content: Iterable[bytes]) -> None:
-        """Replaces a file of the folder by these lines, once they are on the disk."""
-        with (
-            _writing(self.folder),
-            files.atomic_path(self.folder / name, durable=True) as scratch,
-            scratch.open("xb") as file,
-        ):
-            file.writelines(content)
-        self._changed.add(name)
-        self._commit()
 
     def _commit(self, now: bool = False) -> None:
         """Sends what has changed to the store that the folder is of, and a sign of life, if it is time."""
@@ -296,8 +291,9 @@ class Store:
         """
         forgotten = {key for key in self.timings if key in hashes}
         if forgotten:
-            stored = enumerate(files.read_bytes(self.folder / RESULTS).splitlines(keepends=True), start=1)
-            self._set_aside(RESULTS, [number for number, line in stored if lines.run_hash(line) in forgotten])
+            stored = self._numbered_lines(RESULTS)
+            with _writing(self.folder):
+                self._set_aside(RESULTS, [number for number, line in stored if lines.run_hash(line) in forgotten])
             self._results = self._open(RESULTS)  # The file is another one now.
             for key in forgotten:
                 del self.timings[key]

@@ -304,6 +304,18 @@ def test_flips_in_rows_and_plans_are_noticed_and_computed_again(tmp_path):
     assert all(found[key][name] == row[name] for key, row in good.items() for name in names)
 
 
+def test_a_damaged_row_that_looks_like_two_costs_no_other(tmp_path):
+    """A flip makes "-" a carriage return, where some split lines."""
+    execute(tmp_path, squares(5))
+    path = tmp_path / sweep_store.RESULTS
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(
+        b"".join([rows[0].replace(b"-", b"\r"), rows[1], rows[2].replace(b"square", b"sqware"), *rows[3:]])
+    )
+    assert execute(tmp_path, squares(5)).completed == 2
+    assert path.read_bytes().startswith(rows[1] + b"".join(rows[3:]))
+
+
 def test_a_row_that_cannot_be_read_is_skipped_with_one_line(tmp_path, caplog):
     execute(tmp_path, squares(3))
     with (tmp_path / sweep_store.RESULTS).open("ab") as file:
