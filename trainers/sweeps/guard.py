@@ -17,11 +17,8 @@ def main() -> None:
     """Hands signals on; some seconds after the first that asks for an end, writes a message and kills the driver."""
     heard, onward, driver = map(int, sys.argv[1:4])
     seconds, message = float(sys.argv[4]), sys.argv[5]
-    deadline = None
-    while deadline is None or time.monotonic() < deadline:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([heard], [], [], left)[0]:
-            break
+    deadline: float | None = None
+    while select.select([heard], [], [], None if deadline is None else max(0.0, deadline - time.monotonic()))[0]:
         number = os.read(heard, 1)
         if not number:
             return

@@ -76,7 +76,8 @@ def _rows(source: pathlib.Path) -> list[lines.Row]:
         raise ValueError(f"Expected rows of completed runs in {source}. Received: none")
     for number, row in enumerate(rows, start=1):
         # The hash, by which its run counts as done, must be that of what the row says.
-        if row["hash"] != sweep_runs.hash_of(row["id"], row.get("kind"), sweep_runs.canonical_json(row.get("config"))):
+        kind, config = str(row.get("kind")), sweep_runs.canonical_json(row.get("config"))
+        if row["hash"] != sweep_runs.hash_of(row["id"], kind, config):
             raise ValueError(
                 f"Expected rows of completed runs in {source}, each with the hash of its id, kind and configuration. "
                 f"Received: row {number}, {str(row['id'])[:60]!r}, whose hash is another"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import math
@@ -45,8 +46,8 @@ class Estimate:
 
     def __init__(self) -> None:
         self._spent: dict[tuple[str | None, bool], list[float]] = {}  # seconds and cost, by group and whether warm
-        self._missing: dict[str, float] = {}  # cost by group
-        self.num_missing = 0
+        self._missing: dict[str, float] = collections.defaultdict(float)  # cost by group
+        self._num_missing = 0
 
     @property
     def is_warm(self) -> bool:
@@ -55,13 +56,13 @@ class Estimate:
 
     def want(self, run: Run | Planned) -> None:
         """Adds a run that is to be computed."""
-        self._missing[run.group] = self._missing.get(run.group, 0.0) + run.cost
-        self.num_missing += 1
+        self._missing[run.group] += run.cost
+        self._num_missing += 1
 
     def give_up(self, run: Run | Planned) -> None:
         """Takes a run away that was wanted."""
-        self._missing[run.group] = max(0.0, self._missing.get(run.group, 0.0) - run.cost)
-        self.num_missing -= 1
+        self._missing[run.group] = max(0.0, self._missing[run.group] - run.cost)
+        self._num_missing -= 1
 
     def learn(self, run: Run | Planned, seconds: float, warm: bool) -> None:
         """Adds the time of a completed run."""
@@ -72,7 +73,7 @@ class Estimate:
 
     def seconds_left(self, num_workers: int) -> float | None:
         """Returns the time that is left, with so many workers; None where no time is known."""
-        if self.num_missing <= 0:
+        if self._num_missing <= 0:
             return 0.0
         if not self._spent:
             return None
@@ -84,9 +85,7 @@ class Estimate:
         return total / num_workers
 
 
-def make_estimate(
-    runs: Iterable[Run | Planned], timings: Mapping[str, sweep_lines.Timing], skip: Container[str]
-) -> Estimate:
+def make_estimate(runs: Iterable[Run | Planned], timings: Mapping[str, Timing], skip: Container[str]) -> Estimate:
     """Returns an estimate of the runs that are neither completed nor skipped.
 
     Args:

@@ -69,9 +69,9 @@ def make_engine(
             of this machine, so the last two say nothing to them.
     """
     if name == "local":
-        for option in ("address", "gpus_per_run"):
-            if options.get(option):
-                raise ValueError(f"Expected {option} for the ray engine only. Received: {options[option]!r}")
+        for option, value in options.items():
+            if value and option not in ("ship", "bring"):
+                raise ValueError(f"Expected {option} for the ray engine only. Received: {value!r}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
         from trainers.sweeps import ray_engine
@@ -120,9 +120,11 @@ class Sweep:
             **options: of the Ray engine, such as the `address` of a cluster; see `make_engine`.
         """
         name = engine if isinstance(engine, str) else "custom"
-        self._make: Callable[[], sweep_engines.Engine] = (
-            functools.partial(make_engine, name, num_workers, **options) if isinstance(engine, str) else engine
-        )
+        self._make: Callable[[], sweep_engines.Engine]
+        if isinstance(engine, str):
+            self._make = functools.partial(make_engine, name, num_workers, **options)
+        else:
+            self._make = engine
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
         self._guarded = name == "ray"

@@ -89,27 +89,24 @@ def _compute(message: dict[str, Any]) -> Iterator[Outcome]:
 
 def _attempt(message: dict[str, Any], run_hash: str, config: dict[str, Any]) -> Outcome:
     started = time.perf_counter()
+    content: dict[str, Any]
     try:
-        result = _call(message, [config])[0]
+        content = {"result": _call(message, [config])[0]}
     except (Exception, SystemExit) as error:
-        text = "".join(traceback.format_exception(error))
-        summary = f"{type(error).__name__}: {error}"
-        return _outcome(run_hash, time.perf_counter() - started, error=summary, traceback=text)
-    return _outcome(run_hash, time.perf_counter() - started, result=result)
+        content = {"error": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
+    return _outcome(run_hash, time.perf_counter() - started, **content)
 
 
 def _outcome(run_hash: str, seconds: float, **content: Any) -> Outcome:
     now = datetime.datetime.now(datetime.UTC).isoformat()
-    facts = _facts()
-    machine = {**facts["machine"], **_computing()}
-    return {"hash": run_hash, "wall_seconds": seconds, "finished_at": now, **content, **facts, "machine": machine}
+    facts = {**_facts(), "machine": {**_facts()["machine"], **_computing()}}
+    return {"hash": run_hash, "wall_seconds": seconds, "finished_at": now, **content, **facts}
 
 
 def _computing() -> dict[str, Any]:
     """What decides the last bits beside versions and processor; nothing where the run needed no TensorFlow."""
     if "tensorflow" not in sys.modules:
         return {}
-
     return {"onednn": onednn.is_on(), "threads": machine.intra_op_threads()}
 
 
@@ -117,28 +114,28 @@ def _computing() -> dict[str, Any]:
 def _facts() -> dict[str, Any]:
     """Package versions and the machine: the same for all runs of this process."""
     installed = {package: version for package, version in machine.versions(_PACKAGES).items() if version}
-    here: dict[str, Any] = {"host": platform.node(), "system": platform.platform()}
-    here |= {"cpu": machine.cpu_name(), "cores": machine.usable_cores()}
-    return {"versions": {"python": platform.python_version(), **installed}, "machine": here}
+    facts: dict[str, Any] = {"host": platform.node(), "system": platform.platform()}
+    facts |= {"cpu": machine.cpu_name(), "cores": machine.usable_cores()}
+    return {"versions": {"python": platform.python_version(), **installed}, "machine": facts}
 
 
 def resolve(function: str) -> Callable[..., Any]:
     """Returns the function of a name such as `package.module:function`, as it is now: it may have been replaced."""
     module, _, name = function.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"Expected a function at {function!r}. Received: {error}") from error
-    if not callable(found):
-        raise ValueError(f"Expected a function at {function!r}. Received: {found!r}")
-    return found
+    if not callable(target):
+        raise ValueError(f"Expected a function at {function!r}. Received: {target!r}")
+    return target
 
 
 def _call(message: dict[str, Any], configs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Calls a run's function, of one configuration or of a batch of them, and checks what it returns."""
     function = message["function"]
-    found = functools.partial(resolve(function), **message["context"])
-    results = found(list(configs)) if message["batch"] else [found(config) for config in configs]
+    call = functools.partial(resolve(function), **message["context"])
+    results = call(list(configs)) if message["batch"] else [call(config) for config in configs]
     if not isinstance(results, (list, tuple)) or len(results) != len(configs):
         raise ValueError(f"Expected a list of {len(configs)} results from {function}. Received: {results!r}")
     return [_check(function, config, result) for config, result in zip(configs, results, strict=True)]
