@@ -31,7 +31,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from tf_ensembles import extras, files
 
@@ -55,38 +55,6 @@ class StoreError(OSError):
     """An object store that cannot be used as it should."""
 
 
-class Place(Protocol):
-    """The contract of both kinds."""
-
-    folder: pathlib.Path  # where the files are, or are worked on
-
-    def fetch(self, *names: str) -> None:
-        """Makes files of the folder what the store has now: those that it does not have are removed."""
-
-    def commit(self, *names: str) -> None:
-        """Makes the store have these files of the folder, in this order."""
-
-    def remove(self, *names: str) -> None:
-        """Removes files from both, in this order."""
-
-    def names(self, suffix: str) -> list[str]:
-        """Returns the names of all files that end so."""
-
-    def claimed(self, wait: bool = True, *, locked: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Keeps others from working here; where others do, waits or raises `BusyError`.
-
-        Args:
-            wait: whether to wait.
-            locked: whether the caller keeps the other processes of this machine away by itself.
-        """
-
-    def is_claimed(self) -> bool:
-        """Whether another process works here."""
-
-    def check_claim(self) -> None:
-        """Raises where a claim of this process has gone to another, which thought that it was lost."""
-
-
 def is_address(root: Root) -> bool:
     """Whether this is an address, such as `gs://bucket/members`, and no folder of this machine."""
     return os.sep == "/" and _ADDRESS.match(os.fspath(root)) is not None
@@ -99,7 +67,7 @@ def check_root(root: Root) -> pathlib.Path | str:
         return pathlib.Path(text)
     scheme, _, rest = text.partition("://")
     if scheme not in SCHEMES or not rest.strip("/"):
-        known = ", ".join(f"{one}://..." for one in SCHEMES)
+        known = ", ".join(f"{name}://..." for name in SCHEMES)
         raise ValueError(f"Expected a folder of this machine, or an address of {known}. Received: {text}")
     return text.rstrip("/")
 
@@ -118,35 +86,43 @@ def join(root: Root, name: str) -> pathlib.Path | str:
 
 def place(root: Root, name: str = "") -> Place:
     """Returns the place of a folder, of this machine or of an object store, or of a folder within it."""
-    checked = check_root(root)
-    if isinstance(checked, str):
-        scheme = checked.partition("://")[0]
-        extras.require(SCHEMES[scheme], f"A store at {scheme}://")
-        return _Objects(f"{checked}/{name}" if name else checked)
-    return _Folder(checked / name if name else checked)
+    checked = join(root, name) if name else check_root(root)
+    if isinstance(checked, pathlib.Path):
+        return Place(checked)
+    scheme = checked.partition("://")[0]
+    extras.require(SCHEMES[scheme], f"A store at {scheme}://")
+    return _Objects(checked)
 
 
-class _Folder:
+class Place:
     """A folder of this machine, or of a file system that several machines see, with locks."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
+        self.folder = folder  # where the files are, or are worked on
 
     def fetch(self, *names: str) -> None:
-        pass
+        """Makes files of the folder what the store has now: those that it does not have are removed."""
 
     def commit(self, *names: str) -> None:
-        pass
+        """Makes the store have these files of the folder, in this order, and gives a sign of life."""
 
     def remove(self, *names: str) -> None:
+        """Removes files from both, in this order."""
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
     def names(self, suffix: str) -> list[str]:
+        """Returns the names of all files that end so."""
         return sorted(path.name for path in self.folder.glob(f"*{suffix}"))
 
     @contextlib.contextmanager
     def claimed(self, wait: bool = True, *, locked: bool = False) -> Iterator[None]:
+        """Keeps others from working here; where others do, waits or raises `BusyError`.
+
+        Args:
+            wait: whether to wait.
+            locked: whether the caller keeps the other processes of this machine away by itself.
+        """
         if locked:
             yield
             return
@@ -162,43 +138,46 @@ class _Folder:
             os.close(file)
 
     def check_claim(self) -> None:
-        pass
+        """Raises where a claim of this process has gone to another, which thought that it was lost."""
 
     def is_claimed(self) -> bool:
+        """Whether another process works here."""
         if not (self.folder / LOCK).exists():
             return False
         try:
-            with self.claimed(wait=False):
+            with Place.claimed(self, wait=False):
                 return False
         except BusyError:
             return True
 
 
-class _Objects:
+class _Objects(Place):
     """A folder of an object store, and its cache on this machine."""
 
     def __init__(self, address: str) -> None:
         import fsspec
 
+        super().__init__(cache_folder() / hashlib.sha256(address.encode()).hexdigest()[:24])
         self._address = address
         scheme, _, self._prefix = address.partition("://")
-        with self._asked():
+        with self._requests():
             # Listings that are kept would hide what others have written.
             self._store: Any = fsspec.filesystem(scheme, use_listings_cache=False)
-        self._cache = _Folder(cache_folder() / hashlib.sha256(address.encode()).hexdigest()[:24])
-        self.folder = self._cache.folder
         self._me = f"{machine_name()}:{os.getpid()}"
         self._is_ours = False  # the claim
 
     def _at(self, name: str) -> str:
         return f"{self._prefix}/{name}"
 
+    def _version_file(self, name: str) -> pathlib.Path:
+        return self.folder / f".{name}{_SEEN}"
+
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _requests(self) -> Iterator[None]:
         """Lets "not found" and "exists" through; all else is trouble with the store, said in a line."""
         try:
             yield
-        except (FileNotFoundError, FileExistsError, BusyError, StoreError):
+        except (FileNotFoundError, FileExistsError):
             raise
         except Exception as error:  # Each library has its own kinds.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -208,54 +187,52 @@ class _Objects:
 
     def fetch(self, *names: str) -> None:
         for name in names:
-            here, seen = self.folder / name, self.folder / f".{name}{_SEEN}"
+            file, version_file = self.folder / name, self._version_file(name)
             try:
-                with self._asked():
+                with self._requests():
                     version = str(self._store.ukey(self._at(name)))
-                    if here.exists() and seen.exists() and seen.read_text() == version:
+                    if file.exists() and version_file.exists() and version_file.read_text() == version:
                         continue
                     content = self._store.cat_file(self._at(name))
             except FileNotFoundError:
-                seen.unlink(missing_ok=True)
-                here.unlink(missing_ok=True)
+                super().remove(version_file.name, name)
                 continue
-            seen.unlink(missing_ok=True)  # First: the version is told once the file is there.
-            with files.atomic_path(here) as temporary:
+            version_file.unlink(missing_ok=True)  # First: the version is told once the file is there.
+            with files.atomic_path(file) as temporary:
                 temporary.write_bytes(content)
-            seen.write_text(version)
+            version_file.write_text(version)
 
     def commit(self, *names: str) -> None:
         for name in names:
             content = files.read_bytes(self.folder / name)
-            (self.folder / f".{name}{_SEEN}").unlink(missing_ok=True)
-            with self._asked():
+            self._version_file(name).unlink(missing_ok=True)
+            with self._requests():
                 self._store.pipe_file(self._at(name), content)
                 version = str(self._store.ukey(self._at(name)))
-            (self.folder / f".{name}{_SEEN}").write_text(version)
+            self._version_file(name).write_text(version)
         if self._is_ours:
-            with self._asked():
-                self._store.pipe_file(self._at(CLAIM), self._sign())
+            self._write_claim()
 
     def remove(self, *names: str) -> None:
         for name in names:
             self._remove(name)
-            self._cache.remove(f".{name}{_SEEN}", name)
+            super().remove(self._version_file(name).name, name)
 
     def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._asked():
+        with contextlib.suppress(FileNotFoundError), self._requests():
             self._store.rm_file(self._at(name))
 
     def names(self, suffix: str) -> list[str]:
         try:
-            with self._asked():
-                found = self._store.ls(self._prefix, detail=False)
+            with self._requests():
+                paths = self._store.ls(self._prefix, detail=False)
         except FileNotFoundError:
             return []
-        return sorted(name for one in found if (name := one.rstrip("/").rpartition("/")[2]).endswith(suffix))
+        return sorted(name for path in paths if (name := path.rstrip("/").rpartition("/")[2]).endswith(suffix))
 
     @contextlib.contextmanager
     def claimed(self, wait: bool = True, *, locked: bool = False) -> Iterator[None]:
-        with self._cache.claimed(wait, locked=locked):  # Of the processes of this machine, one asks the store.
+        with super().claimed(wait, locked=locked):  # Of the processes of this machine, one asks the store.
             self._claim(wait)
             self._is_ours = True
             try:
@@ -273,36 +250,36 @@ class _Objects:
                 f"because this process gave no sign for {LEASE_SECONDS:.0f} s"
             )
 
+    def is_claimed(self) -> bool:
+        return super().is_claimed() or bool(self._read_claim())
+
     def _claim(self, wait: bool) -> None:
         before, since = b"", time.monotonic()
         while True:
             try:
-                with self._asked():
-                    self._store.pipe_file(self._at(CLAIM), self._sign(), mode="create")
-                return
+                return self._write_claim(mode="create")
             except FileExistsError:
-                found = self._read_claim()
-            if self._owner_of(found).partition(":")[0] == self._me.partition(":")[0]:
-                # Ours is the lock of this machine: the process that made this claim has ended.
-                with self._asked():
-                    self._store.pipe_file(self._at(CLAIM), self._sign())
-                return
-            if found != before:
-                before, since = found, time.monotonic()
+                claim = self._read_claim()
+            if self._owner_of(claim).partition(":")[0] == self._me.partition(":")[0]:
+                return self._write_claim()  # Ours is the lock of this machine: the process that made it has ended.
+            if claim != before:
+                before, since = claim, time.monotonic()
             elif time.monotonic() - since > LEASE_SECONDS:
                 self._remove(CLAIM)
                 continue
             if not wait:
-                raise BusyError(f"Expected {self._address} to be free. Received: {self._owner_of(found)} works there")
+                raise BusyError(f"Expected {self._address} to be free. Received: {self._owner_of(claim)} works there")
             time.sleep(POLL_SECONDS)
 
-    def _sign(self) -> bytes:
-        """A claim: who makes it, and something that is new every time."""
-        return json.dumps({"owner": self._me, "host": os.uname().nodename, "sign": uuid.uuid4().hex}).encode()
+    def _write_claim(self, mode: str = "overwrite") -> None:
+        """Writes who makes it, and something that is new every time."""
+        claim = {"owner": self._me, "host": os.uname().nodename, "sign": uuid.uuid4().hex}
+        with self._requests():
+            self._store.pipe_file(self._at(CLAIM), json.dumps(claim).encode(), mode=mode)
 
     def _read_claim(self) -> bytes:
         try:
-            with self._asked():
+            with self._requests():
                 return bytes(self._store.cat_file(self._at(CLAIM)))
         except FileNotFoundError:
             return b""
@@ -311,9 +288,6 @@ class _Objects:
         with contextlib.suppress(ValueError, KeyError):
             return str(files.parse_json(claim)["owner"])
         return ""
-
-    def is_claimed(self) -> bool:
-        return self._cache.is_claimed() or bool(self._read_claim())
 
 
 def cache_folder() -> pathlib.Path:

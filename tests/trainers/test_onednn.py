@@ -69,7 +69,7 @@ def test_workers_of_a_sweep(monkeypatch, value, expected):
             started.update(env)
 
     monkeypatch.setattr(subprocess, "Popen", Process)
-    engines._Worker().channel.close()
+    engines._Worker().connection.close()
     assert started[onednn.VARIABLE] == expected
 
 

@@ -108,9 +108,12 @@ def test_a_claim_of_another_machine_holds_until_its_owner_is_lost(elsewhere, mon
 @needs("fsspec")
 def test_a_claim_of_a_process_of_this_machine_that_was_killed_is_void_at_once():
     claim = b'{"owner": "%s:1", "host": "here", "sign": "1"}' % stores.machine_name().encode()
-    stores.place(ADDRESS, "one")._store.pipe_file("tests/members/one/claim", claim)
-    with stores.place(ADDRESS, "one").claimed(wait=False):
-        pass
+    place = stores.place(ADDRESS, "one")
+    place._store.pipe_file("tests/members/one/claim", claim)
+    with place.claimed(wait=False):
+        assert f":{os.getpid()}".encode() in _objects()["/tests/members/one/claim"].getvalue()  # It is ours now.
+        place.check_claim()
+    assert "/tests/members/one/claim" not in _objects()
 
 
 @pytest.mark.parametrize("root", ["http://host/members", "s4://bucket", "memory://", "memory:/members"])

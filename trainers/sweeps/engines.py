@@ -2,27 +2,26 @@
 
 An engine has numbered slots. A slot computes one unit at a time in one process, which it keeps, so what a worker has
 compiled serves its next unit. A process that dies is replaced; its unit is the scheduler's to give out again. No call
-of an engine waits longer than it says, whatever its workers do.
+of an engine waits for a worker that computes, or that has stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import multiprocessing
 import os
-import selectors
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from multiprocessing import connection
 from typing import IO, Any, Protocol
 
 from tf_ensembles import machine
 from trainers import onednn
-from trainers.sweeps import channel
 from trainers.sweeps import worker as sweep_worker
 
 # How much of a dead worker's last words to keep.
@@ -63,16 +62,6 @@ class Engine(Protocol):
         """Ends all workers, busy or not."""
 
 
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Children start with these signals blocked, until they have said what to do with them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def import_path() -> str:
     """What workers may import from: this process's own paths, absolute, and nothing else."""
     return os.pathsep.join(dict.fromkeys(os.path.abspath(path) for path in sys.path))
@@ -82,7 +71,7 @@ class _Worker:
     """One worker process, with a process group of its own, and the connection to it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+        self.connection, theirs = multiprocessing.Pipe()
         environment = {
             **os.environ,
             **sweep_worker.THREAD_VARIABLES,
@@ -90,29 +79,44 @@ class _Worker:
             "PYTHONPATH": import_path(),
         }
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker.
-        self._progress: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._hashes: list[str] = []
-        passed = [theirs.fileno(), self._progress.fileno()]
-        # Not multiprocessing: its children import the main module again, whatever that is. -P: nothing is imported
-        # from the current directory that this process would not import from there.
-        command = [sys.executable, "-P", "-m", "trainers.sweeps.worker", *map(str, passed), str(os.getpid())]
-        with _signals_held():
-            self.process = subprocess.Popen(
-                command,
-                env=environment,
-                pass_fds=passed,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                process_group=0,
-            )
+        self._left: list[str] = []  # hashes of the runs of its unit that have not come back, in their order
+        # Not multiprocessing.Process: its children import the main module again, whatever that is. -P: nothing is
+        # imported from the current directory that this process would not import from there.
+        command = [sys.executable, "-P", "-m", "trainers.sweeps.worker", str(theirs.fileno()), str(os.getpid())]
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            process_group=0,
+        )
         theirs.close()
-        self.channel = channel.Channel(ours)
 
     def send(self, message: dict[str, Any]) -> None:
-        self._hashes = [run_hash for run_hash, _ in message["runs"]]
-        os.pwrite(self._progress.fileno(), sweep_worker.PROGRESS.pack(sweep_worker.NO_RUN), 0)
-        self.channel.send(message)
+        """Sends a unit, in a thread: a worker that has stopped reads nothing, and a pipe does not hold all units."""
+        wanted = set(message["wanted"])
+        self._left = [run_hash for run_hash, _ in message["runs"] if run_hash in wanted]
+        threading.Thread(target=self._send, args=(message,), daemon=True).start()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # That the worker has gone is noticed when its answer is waited for.
+            self.connection.send(message)
+
+    def receive(self) -> tuple[list[sweep_worker.Outcome], bool, bool]:
+        """Returns the outcomes that have come, whether the unit is complete, and whether the connection is open."""
+        outcomes: list[sweep_worker.Outcome] = []
+        try:
+            while self.connection.poll():
+                outcome = self.connection.recv()
+                if outcome is None:
+                    return outcomes, True, True
+                outcomes.append(outcome)
+                self._left.remove(outcome["hash"])
+        except (EOFError, OSError):
+            return outcomes, False, False
+        return outcomes, False, True
 
     def has_ended(self) -> bool:
         """Whether the process has ended. It is not collected yet, so its group is still its own."""
@@ -120,26 +124,23 @@ class _Worker:
         return self.process.returncode is not None or os.waitid(os.P_PID, self.process.pid, options) is not None
 
     def running(self) -> str | None:
-        """The hash of the run that was begun last."""
-        data = os.pread(self._progress.fileno(), sweep_worker.PROGRESS.size, 0)
-        index = sweep_worker.PROGRESS.unpack(data)[0] if len(data) == sweep_worker.PROGRESS.size else -1
-        return self._hashes[index] if 0 <= index < len(self._hashes) else None
+        """The hash of the run that it is at: outcomes come in order, each before the next run begins."""
+        return self._left[0] if self._left else None
 
     def last_words(self) -> str:
         """Why the process has ended, or will now."""
         deadline = time.monotonic() + _END_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.01)
-        code = self._kill()
+        code = self.kill()
         reason = "it cannot be ended"
         if code is not None:
             reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - LAST_WORDS))
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_WORDS))
         words = self._log.read().decode(errors="replace").strip()
         return f"{reason}\n{words}".strip()
 
-    def _kill(self) -> int | None:
+    def kill(self) -> int | None:
         """Kills the process and all that it has started, and returns its exit code."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -149,10 +150,9 @@ class _Worker:
         return self.process.returncode
 
     def end(self) -> None:
-        self._kill()
-        self.channel.close()
+        self.kill()
+        self.connection.close()
         self._log.close()
-        self._progress.close()
 
 
 class LocalEngine:
@@ -170,36 +170,22 @@ class LocalEngine:
 
     def wait(self, timeout: float) -> list[Event]:
         """Returns what came back, after at most `timeout` seconds of waiting for anything."""
-        deadline = time.monotonic() + timeout
-        while True:
-            self._poll(max(0.0, deadline - time.monotonic()))
-            events = [event for slot in list(self._workers) for event in self._events(slot)]
-            if events or time.monotonic() >= deadline:
-                return events
+        connection.wait([worker.connection for worker in self._workers.values()], timeout)
+        return [event for slot in list(self._workers) for event in self._events(slot)]
 
-    def _poll(self, timeout: float) -> None:
-        """Waits until something can be received or sent."""
-        with selectors.DefaultSelector() as selector:
-            for worker in self._workers.values():
-                sending = selectors.EVENT_WRITE if worker.channel.is_sending else 0
-                selector.register(worker.channel, selectors.EVENT_READ | sending)
-            if self._workers:
-                selector.select(timeout)
-            else:
-                time.sleep(timeout)
-
-    def _events(self, slot: int) -> Iterator[Event]:
+    def _events(self, slot: int) -> list[Event]:
         worker = self._workers[slot]
-        worker.channel.flush()
-        # Not the connection alone: a process that the worker has started may hold it open.
+        # Not the connection alone: a process that the worker has started may hold it open, and ends with it.
         ended = worker.has_ended()
-        messages, is_open = worker.channel.receive()
-        for finished, outcomes in messages:
-            yield Event(slot, tuple(outcomes), more=not finished)
+        if ended:
+            worker.kill()
+        outcomes, complete, is_open = worker.receive()
+        events = [Event(slot, tuple(outcomes), more=not complete)] if outcomes or complete else []
         if ended or not is_open:
             self._workers.pop(slot)
-            yield Event(slot, death=worker.last_words(), running=worker.running())
+            events.append(Event(slot, death=worker.last_words(), running=worker.running()))
             worker.end()
+        return events
 
     def give_notice(self, seconds: float) -> None:
         """Tells all workers to end, and waits for those that keep what they have done first (`preemption`)."""

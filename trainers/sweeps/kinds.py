@@ -10,16 +10,6 @@ from __future__ import annotations
 
 import re
 
-# Results that were stored before kinds had names have the function of that time instead. This table is the only place
-# that knows those spellings; nothing is imported from there.
-ALIASES = {
-    "bandit_env.experiment:compute": "bandit",
-    "benchmarks.bandit_examples:compute": "bandit-examples",
-    "benchmarks.testbed_runs:train_and_score": "testbed",
-    "trainers.cifar10_runs:evaluate_ensemble": "cifar10-ensemble",
-    "trainers.cifar10_runs:train_member": "cifar10-member",
-}
-
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -50,21 +40,15 @@ def register(name: str, function: str, progress: str = "") -> str:
 
 def progress_of(kind: str) -> str:
     """Returns the `"module:function"` that tells how far a run of a kind has come; "" where there is none."""
-    return _progress.get(current_name(kind), "")
-
-
-def current_name(kind: str) -> str:
-    """Returns the name that a kind has today, from that or from a former spelling."""
-    return ALIASES.get(kind, kind)
+    return _progress.get(kind, "")
 
 
 def function_of(kind: str) -> str:
     """Returns the `"module:function"` that computes runs of a kind."""
-    name = current_name(kind)
-    if name in _functions:
-        return _functions[name]
-    if _FUNCTION.fullmatch(name):
-        return name
+    if kind in _functions:
+        return _functions[kind]
+    if _FUNCTION.fullmatch(kind):
+        return kind
     raise ValueError(
         f"Expected a function such as 'package.module:function', or a kind of run among {sorted(_functions)}, which "
         f"the module that registers it adds when it is imported. Received: {kind!r}"

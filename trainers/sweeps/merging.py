@@ -6,7 +6,6 @@ already there keeps its row. Rows keep the machine and the versions that made th
 
 from __future__ import annotations
 
-import contextlib
 import lzma
 import os
 import pathlib
@@ -76,7 +75,9 @@ def _rows(source: pathlib.Path) -> list[lines.Row]:
     if not rows:
         raise ValueError(f"Expected rows of completed runs in {source}. Received: none")
     for number, row in enumerate(rows, start=1):
-        if not _is_run(row):
+        # The hash, by which its run counts as done, must be that of what the row says.
+        kind, config = str(row.get("kind")), sweep_runs.canonical_json(row.get("config"))
+        if row["hash"] != sweep_runs.hash_of(row["id"], kind, config):
             raise ValueError(
                 f"Expected rows of completed runs in {source}, each with the hash of its id, kind and configuration. "
                 f"Received: row {number}, {str(row['id'])[:60]!r}, whose hash is another"
@@ -84,25 +85,16 @@ def _rows(source: pathlib.Path) -> list[lines.Row]:
     return rows
 
 
-def _is_run(row: lines.Row) -> bool:
-    """Whether the hash of a row, by which its run counts as done, is that of what it says."""
-    kind, config = row.get("kind"), row.get("config")
-    if not isinstance(kind, str) or not isinstance(config, dict):
-        return False
-    return bool(row["hash"] == sweep_runs.hash_of(row["id"], kind, sweep_runs.canonical_json(config)))
-
-
 def _unpack(path: pathlib.Path) -> list[lines.Row]:
-    rows = []
-    with contextlib.ExitStack() as opened:
-        try:
-            content = opened.enter_context(lzma.open(opened.enter_context(files.open_regular(path))))
+    rows: list[lines.Row] = []
+    try:
+        with files.open_regular(path) as file, lzma.open(file) as content:
             for line in content:
-                rows.append(lines.row(line)[0])
-        except FileNotFoundError:
-            raise ValueError(f"Expected a file that 'sweep pack' made. Received: {path}, which is not there") from None
-        except (lzma.LZMAError, EOFError, *lines.DAMAGE) as error:
-            raise ValueError(
-                f"Expected a whole file that 'sweep pack' made. Received: {path}, damaged after {len(rows)} rows"
-            ) from error
+                rows.append(lines.row(line))
+    except FileNotFoundError:
+        raise ValueError(f"Expected a file that 'sweep pack' made. Received: {path}, which is not there") from None
+    except (lzma.LZMAError, EOFError, *lines.DAMAGE) as error:
+        raise ValueError(
+            f"Expected a whole file that 'sweep pack' made. Received: {path}, damaged after {len(rows)} rows"
+        ) from error
     return rows

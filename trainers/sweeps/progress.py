@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import math
@@ -9,10 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import store as sweep_store
+from trainers.sweeps.lines import Planned, Timing
+from trainers.sweeps.runs import Run
 
 _SOONEST, _RAREST = 2.0, 60.0  # seconds between lines where there is no terminal
 
@@ -28,25 +31,11 @@ class Status:
     seconds_left: float | None  # None: nothing was measured yet
     holder: Mapping[str, Any] | None  # who is running it; None: nobody
     damaged: int = 0  # lines of the folder that are not what was written
-    unverified: int = 0  # completed runs whose rows are from before there were checksums
 
     @property
     def left(self) -> int:
         """Runs that are neither done nor failed."""
         return self.total - self.done - self.failed
-
-
-class _Run(Protocol):
-    """What an estimate needs of a run."""
-
-    @property
-    def hash(self) -> str: ...
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def cost(self) -> float: ...
 
 
 class Estimate:
@@ -57,39 +46,34 @@ class Estimate:
 
     def __init__(self) -> None:
         self._spent: dict[tuple[str | None, bool], list[float]] = {}  # seconds and cost, by group and whether warm
-        self._missing: dict[str, float] = {}  # cost by group
-        self.num_missing = 0
+        self._missing: dict[str, float] = collections.defaultdict(float)  # cost by group
+        self._num_missing = 0
 
     @property
     def is_warm(self) -> bool:
         """Whether the time of some run is known that did not have to start up first."""
         return (None, True) in self._spent
 
-    def want(self, run: _Run) -> None:
+    def want(self, run: Run | Planned) -> None:
         """Adds a run that is to be computed."""
-        self._missing[run.group] = self._missing.get(run.group, 0.0) + run.cost
-        self.num_missing += 1
+        self._missing[run.group] += run.cost
+        self._num_missing += 1
 
-    def give_up(self, run: _Run) -> None:
+    def give_up(self, run: Run | Planned) -> None:
         """Takes a run away that was wanted."""
-        self._missing[run.group] = max(0.0, self._missing.get(run.group, 0.0) - run.cost)
-        self.num_missing -= 1
+        self._missing[run.group] = max(0.0, self._missing[run.group] - run.cost)
+        self._num_missing -= 1
 
-    def learn(self, run: _Run, seconds: float, warm: bool) -> None:
+    def learn(self, run: Run | Planned, seconds: float, warm: bool) -> None:
         """Adds the time of a completed run."""
         for group in (None, run.group):
             entry = self._spent.setdefault((group, warm), [0.0, 0.0])
             entry[0] += seconds
             entry[1] += run.cost
 
-    def seconds_left(self, num_workers: int, overhead: float = 0.0) -> float | None:
-        """Returns the time that is left; None where no time is known.
-
-        Args:
-            num_workers: how many run at a time.
-            overhead: wall seconds that each run costs beside its own.
-        """
-        if self.num_missing <= 0:
+    def seconds_left(self, num_workers: int) -> float | None:
+        """Returns the time that is left, with so many workers; None where no time is known."""
+        if self._num_missing <= 0:
             return 0.0
         if not self._spent:
             return None
@@ -98,10 +82,10 @@ class Estimate:
             order = ((group, True), (None, True), (group, False), (None, False))
             seconds, measured = next(self._spent[kind] for kind in order if kind in self._spent)
             total += cost * seconds / measured
-        return total / num_workers + self.num_missing * overhead
+        return total / num_workers
 
 
-def make_estimate(runs: Iterable[_Run], timings: Mapping[str, sweep_lines.Timing], skip: Container[str]) -> Estimate:
+def make_estimate(runs: Iterable[Run | Planned], timings: Mapping[str, Timing], skip: Container[str]) -> Estimate:
     """Returns an estimate of the runs that are neither completed nor skipped.
 
     Args:
@@ -121,22 +105,21 @@ def make_estimate(runs: Iterable[_Run], timings: Mapping[str, sweep_lines.Timing
 
 def read_status(folder: str | os.PathLike[str]) -> Status:
     """Reads how far the sweep of a folder is, also while another process runs it."""
-    plan = sweep_store.read_planned(folder)
-    if not plan.found:
+    plan, damaged = sweep_lines.read(sweep_store.path_of(folder, sweep_store.PLAN), sweep_lines.planned)
+    if not plan:
         raise ValueError(
             f"Expected the results folder of a sweep, with a {sweep_store.PLAN} in it. Received: {os.fspath(folder)}"
         )
-    results = sweep_store.read_timings(folder)
-    timings = {timing.hash: timing for timing in results.found}
-    hashes = {run.hash for run in plan.found}
-    failed = {key for key in sweep_store.read_failed(folder) if key in hashes and key not in timings}
+    results, more_damaged = sweep_lines.read(sweep_store.path_of(folder, sweep_store.RESULTS), sweep_lines.timing)
+    failures, _ = sweep_lines.read(sweep_store.path_of(folder, sweep_store.FAILURES), sweep_lines.run_hash)
+    timings = {timing.hash: timing for timing in results}
+    hashes = {run.hash for run in plan}
+    failed = {key for key in failures if key in hashes and key not in timings}
     holder = sweep_store.read_holder(folder)
-    workers = _workers(holder)
-    rate, overhead = _throughput(results.found, workers)
-    left = make_estimate(plan.found, timings, failed).seconds_left(workers, overhead)
+    left = make_estimate(plan, timings, failed).seconds_left(_workers(holder))
     done = sum(key in hashes for key in timings)
-    damaged = len(plan.damaged) + len(results.damaged)
-    return Status(len(hashes), done, len(failed), rate, left, holder, damaged, results.unverified)
+    damage = len(damaged) + len(more_damaged)
+    return Status(len(hashes), done, len(failed), _throughput(results), left, holder, damage)
 
 
 def _workers(holder: Mapping[str, Any] | None) -> int:
@@ -144,21 +127,20 @@ def _workers(holder: Mapping[str, Any] | None) -> int:
     return workers if isinstance(workers, int) and workers > 0 else 1
 
 
-def _throughput(timings: Sequence[sweep_lines.Timing], workers: int) -> tuple[float | None, float]:
-    """Runs per second of the last session, and the wall seconds that each cost beside its own."""
-    mine = [timing for timing in timings if timing.session == timings[-1].session]
-    if len(mine) < 2:
-        return None, 0.0
+def _throughput(timings: Sequence[Timing]) -> float | None:
+    """Returns the runs per second of the last session."""
+    last = [timing for timing in timings if timing.session == timings[-1].session]
+    if len(last) < 2:
+        return None
     try:
         # A session's name begins with the time of its start. Of many runs the first may be the start: what came before
         # was planning.
-        start = min(one.finished_at for one in mine) if len(mine) >= 50 else mine[0].session.split()[0]
-        end = max(one.finished_at for one in mine)
+        start = min(one.finished_at for one in last) if len(last) >= 50 else last[0].session.split()[0]
+        end = max(one.finished_at for one in last)
         seconds = (datetime.datetime.fromisoformat(end) - datetime.datetime.fromisoformat(start)).total_seconds()
     except (ValueError, IndexError, TypeError):
-        return None, 0.0
-    beside = seconds - sum(timing.wall_seconds for timing in mine) / workers
-    return len(mine) / max(seconds, 1e-3), max(0.0, beside / len(mine))
+        return None
+    return len(last) / max(seconds, 1e-3)
 
 
 def format_status(status: Status) -> str:
@@ -172,14 +154,12 @@ def format_status(status: Status) -> str:
             f"about {format_seconds(status.seconds_left)} left on {workers} worker{'s' if workers > 1 else ''}"
         )
     if status.holder is not None:
-        holder = dict(status.holder)
+        holder = status.holder
         lines.append(f"running: process {holder.get('pid')} on {holder.get('host')}, {holder.get('engine')} engine")
     else:
         lines.append("complete" if not status.left and not status.failed else "not running")
     if status.damaged:
         lines.append(f"{status.damaged} damaged lines were left out; the next run computes what they held")
-    if status.unverified:
-        lines.append(f"{status.unverified} results are unverified: written before results had checksums")
     if status.failed:
         lines.append("failures.jsonl has the errors; --retry-failed runs them again")
     return "\n".join(lines)
@@ -194,10 +174,10 @@ def format_seconds(seconds: float) -> str:
 
 def format_rate(rate: float) -> str:
     """Returns a throughput as runs per second, minute or hour."""
-    for scale, unit in ((1.0, "s"), (60.0, "min"), (3600.0, "h")):
-        if rate * scale >= 1.0 or unit == "h":
+    for scale, unit in ((1.0, "s"), (60.0, "min")):
+        if rate * scale >= 1.0:
             return f"{rate * scale:.1f} runs/{unit}"
-    raise AssertionError
+    return f"{rate * 3600.0:.1f} runs/h"
 
 
 class Bar:
@@ -210,13 +190,8 @@ class Bar:
         if enabled and sys.stderr.isatty():
             import tqdm
 
-            self._bar = tqdm.tqdm(
-                total=total,
-                initial=done,
-                mininterval=0.2,
-                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} runs [{elapsed}{postfix}]",
-                leave=True,
-            )
+            bar_format = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} runs [{elapsed}{postfix}]"
+            self._bar = tqdm.tqdm(total=total, initial=done, mininterval=0.2, bar_format=bar_format)
         self._lines = enabled and self._bar is None
 
     def update(self, completed: int, failed: int, left: float | None) -> None:

@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -209,15 +208,6 @@ def _abandon(ray: Any) -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):
         library.on_exit(library._exit, None)  # Gets the exit code, and ends before the destructors of Ray's C++ code.
-    else:
-        atexit.register(_leave, 2)  # Where nobody tells the exit code: that of what goes wrong outside of us.
-
-
-def _leave(code: int) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 def _start(ray: Any, num_cpus: int) -> None:

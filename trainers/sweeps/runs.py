@@ -20,10 +20,8 @@ from trainers.sweeps import kinds
 ABOUT = ("id", "hash", "kind", "config")
 # Columns that say how a run went; they differ between two computations of the same run.
 FACTS = ("wall_seconds", "warm", "finished_at", "session", "versions", "machine")
-# What rows had in the place of `kind` before kinds had names. Nothing else may be called so: old rows are known by it.
-FORMER_KIND = "function"
 # Names that neither configurations nor results may have.
-RESERVED = frozenset({*ABOUT, *FACTS, FORMER_KIND, "checksum"})
+RESERVED = frozenset({*ABOUT, *FACTS, "checksum"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +138,7 @@ def make_run(
     if not cost > 0:
         raise ValueError(f"Expected cost > 0. Received: {cost}")
     texts = canonical_json(dict(config)), canonical_json(dict(context or {}))
-    return Run(run_id, kinds.current_name(kind), texts[0], group, batch, float(cost), texts[1])
+    return Run(run_id, kind, texts[0], group, batch, float(cost), texts[1])
 
 
 def hash_of(run_id: str, kind: str, config_json: str) -> str:
@@ -175,19 +173,12 @@ def make_units(runs: Sequence[Run], *done: Container[str]) -> list[Unit]:
     Which runs make a unit depends on the plan only. A batch of which some rows are missing is computed whole, because
     its values may depend, in their last digits, on what is computed beside them.
     """
-    batches: dict[str, list[Run]] = {}
-    order: list[list[Run]] = []
+    calls: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if not run.batch:
-            order.append([run])
-        elif run.batch in batches:
-            batches[run.batch].append(run)
-        else:
-            batches[run.batch] = [run]
-            order.append(batches[run.batch])
+        calls.setdefault((run.batch, "" if run.batch else run.id), []).append(run)
     units = []
-    for together in order:
-        wanted = tuple(run.hash for run in together if not any(run.hash in one for one in done))
+    for together in calls.values():
+        wanted = tuple(run.hash for run in together if not any(run.hash in hashes for hashes in done))
         if wanted:
             units.append(Unit(tuple(together), wanted))
     return units

@@ -5,8 +5,7 @@ that has handlers of its own, keeps them from being called. So a thread of ours 
 process where it is still busy after some time. Rows that were finished are on the disk by then.
 
 Where a library waits in C and keeps the interpreter's lock, no thread of ours runs, either: Ray does so when a process
-of its own dies while it starts. Then only another process can help. A *guard* hears of signals first, tells the thread,
-and kills this process where the thread could not end it.
+of its own dies while it starts. Then only another process can help (`guard`).
 """
 
 from __future__ import annotations
@@ -21,28 +20,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+from trainers.sweeps import guard
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds from the signal: until what is under way must have ended, and until workers must have.
 STOP_SECONDS, GUARD_SECONDS, CLOSE_SECONDS = 1.4, 1.7, 1.9
 # Seconds that workers have to write a checkpoint, of the 25 and more between a notice and the end of spot machines.
 NOTICE_SECONDS = 10.0
-# Reads one byte per signal, and hands it on. The end of what it reads says that the process, or its sweep, has ended.
-_GUARD = """
-import os, select, sys, time
-heard, onward, parent, seconds, message = *map(int, sys.argv[1:4]), float(sys.argv[4]), sys.argv[5]
-asked = None
-while asked is None or (left := asked + seconds - time.monotonic()) > 0.0:
-    if not select.select([heard], [], [], None if asked is None else left)[0]:
-        continue
-    number = os.read(heard, 1)
-    if not number:
-        sys.exit()
-    os.write(onward, number)
-    if asked is None and number[0] in (2, 15):
-        asked = time.monotonic()
-os.write(2, message.encode())
-os.kill(parent, 9)
-"""
 
 
 class Stop:
@@ -55,7 +39,8 @@ class Stop:
             where: what was finished is stored, for the message of a hard end.
         """
         self.number: int | None = None  # of the first signal
-        self._at, self._where = 0.0, where
+        self._at = 0.0
+        self._last_words = f"\nstopped; {where}; the same command continues\n"
 
     @property
     def asked(self) -> bool:
@@ -63,8 +48,9 @@ class Stop:
         return self.number is not None
 
     @property
-    def _last_words(self) -> str:
-        return f"\nstopped; {self._where}; the same command continues\n"
+    def notice(self) -> float:
+        """Seconds to keep what is under way, where that can be: some after SIGTERM, which tells of an end to come."""
+        return NOTICE_SECONDS if self.number == signal.SIGTERM else 0.0
 
     @contextlib.contextmanager
     def listening(self, guarded: bool = False) -> Iterator[None]:
@@ -77,45 +63,46 @@ class Stop:
             yield
             return
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        ours, theirs = socket.socketpair()
+        ours, wakeup = socket.socketpair()
         ended = threading.Event()
         threading.Thread(target=self._listen, args=(ours, ended), daemon=True).start()
-        told, guard = self._start_guard(theirs) if guarded else (theirs, None)
-        told.setblocking(False)
-        other = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        process = None
+        if guarded:
+            wakeup, process = self._start_guard(wakeup)
+        wakeup.setblocking(False)
+        other = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         leaving = False
         try:
             yield
-        except BaseException as error:
+        except SystemExit:
             # A library's own handler may exit, and then have this process wait at its end: others keep counting.
-            leaving = self.asked and isinstance(error, SystemExit)
+            leaving = self.asked
             raise
         finally:
             signal.set_wakeup_fd(other)
             if leaving:
-                told.detach()
+                wakeup.detach()
             else:
                 ended.set()
-                told.close()  # Where there was no signal, the thread reads its end; so does the guard.
-            if guard is not None and not leaving:
-                guard.wait()
+                wakeup.close()  # Where there was no signal, the thread reads its end; so does the guard.
+                if process is not None:
+                    process.wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _start_guard(self, onward: socket.socket) -> tuple[socket.socket, subprocess.Popen[bytes]]:
         """Starts a process that hears of signals by the socket that is returned, and hands them on."""
-        told, heard = socket.socketpair()
-        words = (heard.fileno(), onward.fileno(), os.getpid(), GUARD_SECONDS, self._last_words)
-        guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARD, *map(str, words)],
-            pass_fds=(heard.fileno(), onward.fileno()),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in a terminal is not for it.
-        )
-        heard.close()
-        onward.close()
-        return told, guard
+        wakeup, heard = socket.socketpair()
+        with heard, onward:
+            words = (heard.fileno(), onward.fileno(), os.getpid(), GUARD_SECONDS, self._last_words)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, *map(str, words)],
+                pass_fds=(heard.fileno(), onward.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal is not for it.
+            )
+        return wakeup, process
 
     def take_back(self) -> None:
         """Installs our handlers again, after a library has installed its own while we are listening."""
@@ -123,19 +110,12 @@ class Stop:
             for number in SIGNALS:
                 signal.signal(number, self._handle)
 
-    @property
-    def notice(self) -> float:
-        """Seconds to keep what is under way, where that can be: some after SIGTERM, which tells of an end to come."""
-        return NOTICE_SECONDS if self.number == signal.SIGTERM else 0.0
-
     @contextlib.contextmanager
     def closing(self, notice: float = 0.0) -> Iterator[None]:
         """Lets the body take as long as it likes, unless a signal asks for an end: then `notice` seconds, and some."""
-        if not self.asked:
-            yield
-            return
         ended = threading.Event()
-        threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS + notice), daemon=True).start()
+        if self.asked:
+            threading.Thread(target=self._end, args=(ended, CLOSE_SECONDS + notice), daemon=True).start()
         try:
             yield
         finally:

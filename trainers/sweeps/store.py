@@ -1,6 +1,6 @@
 """The results folder of a sweep: what was planned, what is done, what failed. One writer, any number of readers.
 
-    plan.jsonl       the runs, one a line, replaced as a whole when it grows
+    plan.jsonl       the runs, one a line, appended
     results.jsonl    one row per completed run, appended; `pandas.read_json(path, lines=True)` reads it
     failures.jsonl   one row per failed attempt, with its error and traceback
     damaged.jsonl    lines that were not what was written, or that speak of what is damaged, moved here by a writer
@@ -8,16 +8,12 @@
 
 Rows are appended whole lines at a time and reach the disk before they count as done. A process that dies while writing
 can leave a last line without its end: readers leave it out, the next writer cuts it off. Every line ends with its
-checksum; one that does not match is left out, which is told, and its run is computed again. Lines from before there
-were checksums are read and counted as unverified. The lock is the kernel's, so it ends with its holder, however that
-ends.
+checksum; one that does not match is left out, which is told, and its run is computed again. The lock is the kernel's,
+so it ends with its holder, however that ends.
 
 The folder may be one of an object store, such as `s3://bucket/sweep` (`stores`). The writer alone commits: it appends
 to files of its machine, and sends them whole every `COMMIT_SECONDS` and at its end. Where its machine is lost before,
 the rows since are computed again. A claim in the place of the lock keeps a second writer away.
-
-Rows that were stored before kinds of runs had names are read as if they had one (`kinds.ALIASES`), so old folders are
-continued and nothing in them is rewritten.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import mmap
 import os
 import pathlib
 import time
@@ -37,8 +34,6 @@ from trainers import stores
 from trainers.sweeps import lines
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps.lines import Row as Row
-from trainers.sweeps.lines import Timing
-from trainers.sweeps.lines import read_lines as read_lines
 
 PLAN, RESULTS, FAILURES, DAMAGED, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "damaged.jsonl", "lock"
 
@@ -56,7 +51,7 @@ class StoreError(OSError):
     """The results folder cannot be written; what it held is as it was."""
 
 
-def _path(folder: stores.Root, name: str) -> pathlib.Path:
+def path_of(folder: stores.Root, name: str) -> pathlib.Path:
     """Returns a file of a results folder, as it is now."""
     place = stores.place(folder)
     place.fetch(name)
@@ -65,32 +60,17 @@ def _path(folder: stores.Root, name: str) -> pathlib.Path:
 
 def read_plan(folder: stores.Root) -> list[sweep_runs.Run]:
     """Returns all the runs that were ever planned in a folder, in their order."""
-    return lines.read(_path(folder, PLAN), lines.planned_run).found
-
-
-def read_planned(folder: stores.Root) -> lines.Found[lines.Planned]:
-    """Returns what an estimate needs of all the runs that were ever planned in a folder, in their order."""
-    return lines.read(_path(folder, PLAN), lines.planned)
+    return lines.read(path_of(folder, PLAN), lines.planned_run)[0]
 
 
 def read_results(folder: stores.Root) -> list[Row]:
     """Returns the rows of completed runs in the order in which they were completed."""
-    return lines.read(_path(folder, RESULTS), lines.row).found
-
-
-def read_timings(folder: stores.Root) -> lines.Found[Timing]:
-    """Returns how long completed runs took, in the order in which they were completed."""
-    return lines.read(_path(folder, RESULTS), lines.timing)
+    return lines.read(path_of(folder, RESULTS), lines.row)[0]
 
 
 def read_failures(folder: stores.Root) -> list[Row]:
     """Returns the rows of failed attempts, also of runs that succeeded later."""
-    return lines.read(_path(folder, FAILURES), lines.row).found
-
-
-def read_failed(folder: stores.Root) -> set[str]:
-    """Returns the hashes of runs that have failed, also of those that succeeded later."""
-    return {row["hash"] for row in lines.read(_path(folder, FAILURES), lines.row, keep=lines.hash_only).found}
+    return lines.read(path_of(folder, FAILURES), lines.row)[0]
 
 
 def read_holder(folder: stores.Root) -> Row | None:
@@ -115,34 +95,30 @@ def _holder(file: int) -> Row:
     return {}
 
 
-def _trouble(folder: pathlib.Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"Expected to write to the results folder {folder}. Received: {error.strerror or error}. "
-        "Rows written before are intact: run the same command again once it can be written."
-    )
+@contextlib.contextmanager
+def _writing(folder: pathlib.Path) -> Iterator[None]:
+    """Says of an error of the system, such as a full disk, that earlier rows are intact."""
+    try:
+        yield
+    except (stores.StoreError, StoreError):
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"Expected to write to the results folder {folder}. Received: {error.strerror or error}. "
+            "Rows written before are intact: run the same command again once it can be written."
+        ) from error
 
 
 class _Appender:
     """A JSON-lines file that only ever grows by whole lines."""
 
     def __init__(self, path: pathlib.Path):
-        self._path = path
         self._file = files.open_own(path, os.O_APPEND)
-        self._size = self._cut_torn_line()
-
-    def _cut_torn_line(self) -> int:
-        size = os.fstat(self._file).st_size
-        end, step = size, 1 << 16
-        while end > 0:
-            start = max(0, end - step)
-            newline = os.pread(self._file, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end < size:
-            os.ftruncate(self._file, end)
-        return end
+        self._size = os.fstat(self._file).st_size
+        if self._size:  # A last line without its end is what a kill has left of one.
+            with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as content:
+                self._size = content.rfind(b"\n") + 1
+            os.ftruncate(self._file, self._size)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Writes rows and waits until they are on the disk; after an error the file is as before."""
@@ -154,10 +130,10 @@ class _Appender:
             while left:
                 left = left[os.write(self._file, left) :]
             os.fsync(self._file)
-        except OSError as error:
+        except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._size)
-            raise _trouble(self._path.parent, error) from error
+            raise
         self._size += len(data)
 
     def close(self) -> None:
@@ -181,8 +157,7 @@ class Store:
         self._place = stores.place(folder)
         self.folder = self._place.folder  # of an object store: the cache of it
         self._committed_at, self._changed = time.monotonic(), set[str]()
-        self._files = contextlib.ExitStack()
-        try:
+        with contextlib.ExitStack() as self._files, _writing(self.folder):
             self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._check_private(shared)
             self._lock(holder or {})
@@ -193,29 +168,15 @@ class Store:
             self._place.fetch(PLAN, RESULTS, FAILURES, DAMAGED)
             for name in (RESULTS, FAILURES):
                 os.close(files.open_own(self.folder / name))  # Raises where it is a link, or no file.
-            timings = lines.read(self.folder / RESULTS, lines.timing)
-            failures = lines.read(self.folder / FAILURES, lines.row, keep=lines.hash_only)
-            plan = read_planned(self.folder)
-            self._set_aside(RESULTS, timings.damaged)
-            self._set_aside(FAILURES, failures.damaged)
-            self._set_aside(PLAN, plan.damaged)
+            timings = self._read(RESULTS, lines.timing)
+            failed = self._read(FAILURES, lines.run_hash)
+            planned = self._read(PLAN, lines.planned)
             self._results, self._failures = (self._open(name) for name in (RESULTS, FAILURES))
-        except files.DamagedError:
-            self._files.close()
-            raise
-        except stores.StoreError:
-            self._files.close()
-            raise
-        except OSError as error:
-            self._files.close()
-            raise _trouble(self.folder, error) from error
-        except BaseException:
-            self._files.close()
-            raise
+            self._files = self._files.pop_all()
         # Of completed runs no more than how long they took: there may be a million.
-        self.timings = {timing.hash: timing for timing in timings.found}
-        self.failed = {row["hash"] for row in failures.found if row["hash"] not in self.timings}
-        self._planned = {run.id: run.hash for run in plan.found}
+        self.timings = {timing.hash: timing for timing in timings}
+        self.failed = set(failed) - set(self.timings)
+        self._planned = {run.id: run.hash for run in planned}
 
     @property
     def done(self) -> Container[str]:
@@ -235,6 +196,12 @@ class Store:
                 f"{mode & 0o7777:o}. 'chmod o-w {self.folder}' closes it, 'sweep run --shared-folder' (shared=True) "
                 "accepts it"
             )
+
+    def _read(self, name: str, convert: Any) -> list[Any]:
+        """Returns what `convert` makes of the lines of a file; damaged ones are moved to a file of their own."""
+        values, damaged = lines.read(self.folder / name, convert)
+        self._set_aside(name, damaged)
+        return values
 
     def _open(self, name: str) -> _Appender:
         appender = _Appender(self.folder / name)
@@ -257,22 +224,24 @@ class Store:
         os.ftruncate(file, 0)
         os.pwrite(file, content, 0)
 
+    def _numbered_lines(self, name: str) -> list[tuple[int, bytes]]:
+        with files.open_regular(self.folder / name) as file:
+            return list(enumerate(file, start=1))
+
     def _set_aside(self, name: str, damaged: Sequence[int]) -> None:
         """Moves damaged lines to a file of their own, so that whoever reads this one finds rows only."""
         if not damaged:
             return
         numbers = set(damaged)
-        numbered = list(enumerate(files.read_bytes(self.folder / name).splitlines(keepends=True), start=1))
+        numbered = self._numbered_lines(name)
         aside = files.open_own(self.folder / DAMAGED, os.O_APPEND)
-        try:
-            for number, line in numbered:
-                if number in numbers:
-                    os.write(aside, line)
+        with os.fdopen(aside, "wb") as file:
+            file.writelines(line for number, line in numbered if number in numbers)
+            file.flush()
             os.fsync(aside)
-        finally:
-            os.close(aside)
-        self._changed.add(DAMAGED)
-        self._replace(name, (line for number, line in numbered if number not in numbers))
+        with files.atomic_path(self.folder / name, durable=True) as scratch:
+            scratch.write_bytes(b"".join(line for number, line in numbered if number not in numbers))
+        self._changed |= {DAMAGED, name}
 
     def plan(self, runs: Sequence[sweep_runs.Run]) -> None:
         """Adds runs to the plan. A run whose configuration is not that of the run planned under its id raises."""
@@ -283,34 +252,17 @@ class Store:
             if known is None:
                 added.append(run)
             elif known != run.hash:
+                planned = next((one.config_json for one in read_plan(self.folder) if one.id == run.id), "another")
                 raise ValueError(
-                    f"Expected {run.id} to be configured as planned in {self.folder}: {self._planned_config(run.id)}. "
+                    f"Expected {run.id} to be configured as planned in {self.folder}: {planned}. "
                     f"Received: {run.config_json}. Choose another folder for another sweep."
                 )
         if added:
-            self._replace_plan(added)
+            with _writing(self.folder), contextlib.closing(_Appender(self.folder / PLAN)) as plan:
+                plan.append(lines.planned_row(run) for run in added)
+            self._changed.add(PLAN)
+            self._commit()
         self._planned.update((run.id, run.hash) for run in added)
-
-    def _planned_config(self, run_id: str) -> str:
-        return next((run.config_json for run in read_plan(self.folder) if run.id == run_id), "another")
-
-    def _replace_plan(self, added: Iterable[sweep_runs.Run]) -> None:
-        def content() -> Iterator[bytes]:
-            with contextlib.suppress(FileNotFoundError), files.open_regular(self.folder / PLAN) as file:
-                yield from (line for line in file if line.endswith(b"\n"))
-            yield from (lines.plan_line(run) for run in added)
-
-        self._replace(PLAN, content())
-
-    def _replace(self, name: str, content: Iterable[bytes]) -> None:
-        """Replaces a file of the folder by these lines, once they are on the disk."""
-        try:
-            with files.atomic_path(self.folder / name, durable=True) as scratch, scratch.open("xb") as file:
-                file.writelines(content)
-        except OSError as error:
-            raise _trouble(self.folder, error) from error
-        self._changed.add(name)
-        self._commit()
 
     def _commit(self, now: bool = False) -> None:
         """Sends what has changed to the store that the folder is of, and a sign of life, if it is time."""
@@ -323,10 +275,11 @@ class Store:
     def append(self, rows: Sequence[Row], failures: Sequence[Row] = ()) -> None:
         """Writes rows of completed runs and of failed attempts. A run that is already there is not written twice."""
         fresh = {row["hash"]: row for row in rows if row["hash"] not in self.timings}
-        self._results.append(fresh.values())
-        self.timings.update((key, lines.timing_of(row)) for key, row in fresh.items())
-        self._failures.append(failures)
-        self._changed |= {name for name, rows in ((RESULTS, fresh), (FAILURES, failures)) if rows}
+        with _writing(self.folder):
+            self._results.append(fresh.values())
+            self.timings.update((key, lines.timing_of(row)) for key, row in fresh.items())
+            self._failures.append(failures)
+        self._changed |= {name for name, new in ((RESULTS, fresh), (FAILURES, failures)) if new}
         self._commit()
         self.failed |= {row["hash"] for row in failures}
         self.failed -= set(fresh)
@@ -338,8 +291,9 @@ class Store:
         """
         forgotten = {key for key in self.timings if key in hashes}
         if forgotten:
-            stored = enumerate(files.read_bytes(self.folder / RESULTS).splitlines(keepends=True), start=1)
-            self._set_aside(RESULTS, [number for number, line in stored if lines.timing(line)[0].hash in forgotten])
+            stored = self._numbered_lines(RESULTS)
+            with _writing(self.folder):
+                self._set_aside(RESULTS, [number for number, line in stored if lines.run_hash(line) in forgotten])
             self._results = self._open(RESULTS)  # The file is another one now.
             for key in forgotten:
                 del self.timings[key]

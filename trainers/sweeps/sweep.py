@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import signal
@@ -43,8 +44,6 @@ EngineName = Literal["local", "ray"]
 _ESTIMATE_EVERY = 2.0
 # Short runs are given to a worker many at a time: about so many seconds of them, and no more than so many.
 _PACK_SECONDS, _PACK_MOST = 0.2, 200
-# What a run costs beside its own time before that was measured, in wall seconds.
-_OVERHEAD = 5e-4
 _PATIENCE = 20.0  # seconds after the first outcome that a better one to estimate from is waited for
 
 
@@ -59,34 +58,25 @@ class Report:
 
 
 def make_engine(
-    name: EngineName | str = "local",
-    num_workers: int | None = None,
-    address: str | None = None,
-    gpus_per_run: float = 0.0,
-    *,
-    ship: Sequence[str] = (),
-    bring: str | None = None,
+    name: EngineName | str = "local", num_workers: int | None = None, **options: Any
 ) -> sweep_engines.Engine:
     """Returns an engine by name.
 
     Args:
         name: `"local"` for worker processes, `"ray"` for Ray.
         num_workers: units computed at a time; by default one per core.
-        address: of a running Ray cluster; by default Ray is started on this machine.
-        gpus_per_run: that Ray gives to each worker, such as 0.25 or 1.
-        ship: files of this machine that contexts of runs name, sent once to each node of a cluster.
-        bring: a folder that contexts of runs name; what nodes that do not see it have written comes back.
+        **options: of `ray_engine.RayEngine`: `address`, `gpus_per_run`, `ship` and `bring`. Local workers see all files
+            of this machine, so the last two say nothing to them.
     """
     if name == "local":
-        if address is not None:
-            raise ValueError(f"Expected an address for the ray engine only. Received: {address!r}")
-        if gpus_per_run:
-            raise ValueError(f"Expected gpus_per_run for the ray engine only. Received: {gpus_per_run}")
+        for option, value in options.items():
+            if value and option not in ("ship", "bring"):
+                raise ValueError(f"Expected {option} for the ray engine only. Received: {value!r}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
         from trainers.sweeps import ray_engine
 
-        return ray_engine.RayEngine(num_workers, address, gpus_per_run, ship=ship, bring=bring)
+        return ray_engine.RayEngine(num_workers, **options)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")
 
 
@@ -115,12 +105,9 @@ class Sweep:
         *,
         engine: EngineName | str | Callable[[], sweep_engines.Engine] = "local",
         num_workers: int | None = None,
-        address: str | None = None,
         show: bool = False,
         shared: bool = False,
-        gpus_per_run: float = 0.0,
-        ship: Sequence[str] = (),
-        bring: str | None = None,
+        **options: Any,
     ):
         """Locks the folder; the engine starts when there is something to compute.
 
@@ -128,24 +115,21 @@ class Sweep:
             folder: the results folder, made if it does not exist; or an address such as `gs://bucket/sweep`.
             engine: `"local"`, `"ray"` or a function that makes an engine.
             num_workers: runs computed at a time; by default one per core.
-            address: of a running Ray cluster.
             show: whether to print how far the sweep is, with a progress bar.
             shared: whether the folder may be one that every user of the machine can write to.
-            gpus_per_run: of the Ray engine; see `make_engine`.
-            ship: likewise.
-            bring: likewise.
+            **options: of the Ray engine, such as the `address` of a cluster; see `make_engine`.
         """
         name = engine if isinstance(engine, str) else "custom"
-        self._make: Callable[[], sweep_engines.Engine] = (
-            engine
-            if callable(engine)
-            else lambda: make_engine(name, num_workers, address, gpus_per_run, ship=ship, bring=bring)
-        )
+        self._make: Callable[[], sweep_engines.Engine]
+        if isinstance(engine, str):
+            self._make = functools.partial(make_engine, name, num_workers, **options)
+        else:
+            self._make = engine
         self._engine: sweep_engines.Engine | None = None
         self._stop = sweep_signals.Stop("")
         self._guarded = name == "ray"
         self._goes_on = False  # whether runs of the last plan are of a kind that goes on from where it was
-        self._show = show
+        self.show = show
         now = datetime.datetime.now(datetime.UTC).isoformat()
         self._session = f"{now} {os.getpid()}"
         workers = num_workers or machine.usable_cores()
@@ -165,8 +149,11 @@ class Sweep:
         done = self.store.done
         units = sweep_runs.make_units(runs, done, skip)
         before = len(self.store.timings)
-        if self._show:
-            self._announce(runs, skip)
+        if self.show:
+            num_done = sum(run.hash in done for run in runs)
+            failed_before = f", {len(skip)} failed before (--retry-failed runs them again)" if skip else ""
+            to_do = f"{len(runs) - num_done - len(skip)} to do in {self.store.root}"
+            print(f"{len(runs)} runs, {num_done} done{failed_before}, {to_do}", flush=True)
         self._stop = sweep_signals.Stop(f"what was finished is stored in {self.store.root}")
         if units and (time_limit is None or time_limit > 0):
             try:
@@ -192,23 +179,15 @@ class Sweep:
         if self._stop.asked:
             raise KeyboardInterrupt
 
-    def _announce(self, runs: Sequence[Run], skip: set[str]) -> None:
-        done = sum(run.hash in self.store.done for run in runs)
-        text = f"{len(runs)} runs, {done} done"
-        if skip:
-            text += f", {len(skip)} failed before (--retry-failed runs them again)"
-        print(f"{text}, {len(runs) - done - len(skip)} to do in {self.store.root}", flush=True)
-
     def row(self, run: Run, outcome: dict[str, Any]) -> sweep_store.Row:
         """Returns the row of an outcome: configuration and result as columns, and the facts of the run."""
-        about = {"id": run.id, "hash": run.hash, "kind": run.kind}
+        content: sweep_store.Row = {"id": run.id, "hash": run.hash, "kind": run.kind}
         config = run.config
         if "error" in outcome:
-            content = {**about, "config": config, **{key: outcome[key] for key in ("error", "traceback")}}
+            content |= {"config": config, "error": outcome["error"], "traceback": outcome["traceback"]}
         else:
-            content = {**about, **config, **outcome["result"], "config": config}
-        facts = {name: outcome.get(name) for name in sweep_runs.FACTS}
-        return {**content, **facts, "session": self._session}
+            content |= {**config, **outcome["result"], "config": config}
+        return {**content, **{name: outcome.get(name) for name in sweep_runs.FACTS}, "session": self._session}
 
     def close(self) -> None:
         """Ends the workers and gives the folder to others."""
@@ -228,11 +207,6 @@ class Sweep:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def shows(self) -> bool:
-        """Whether people watch."""
-        return self._show
 
 
 class _Loop:
@@ -262,15 +236,12 @@ class _Loop:
         self._stop = stop
         self._estimated_at, self._left_then = -float("inf"), 0.0
         self._seconds: dict[str, float] = {}  # by group: of its last run
-        # Of this session: since when outcomes have come, how many, and their own seconds.
-        self._first_at: float | None = None
-        self._num_here, self._seconds_here = 0, 0.0
 
     def run(self) -> None:
         """Computes until all is done, time is over or a signal came."""
-        if self._sweep.shows:
+        if self._sweep.show:
             self._measure_first()
-        bar = sweep_progress.Bar(self._total, self._num_done, self._sweep.shows)
+        bar = sweep_progress.Bar(self._total, self._num_done, self._sweep.show)
         try:
             while not self._stop.asked and self._fill(self._engine.num_slots):
                 completed, failed = self._collect()
@@ -305,18 +276,11 @@ class _Loop:
     def _left(self) -> float | None:
         now = time.monotonic()
         if now - self._estimated_at > _ESTIMATE_EVERY:
-            left = self._estimate.seconds_left(self._engine.num_slots, self._overhead(now))
+            left = self._estimate.seconds_left(self._engine.num_slots)
             if left is None:
                 return None
             self._estimated_at, self._left_then = now, left
         return max(0.0, self._left_then - (now - self._estimated_at))
-
-    def _overhead(self, now: float) -> float:
-        """The wall seconds that a run costs beside its own: measured, once there are enough of them."""
-        if self._first_at is None or self._num_here < 50:
-            return _OVERHEAD
-        beside = now - self._first_at - self._seconds_here / self._engine.num_slots
-        return max(0.0, beside / self._num_here)
 
     def _fill(self, num_slots: int) -> bool:
         """Gives work to free slots; returns whether any slot is busy."""
@@ -350,27 +314,19 @@ class _Loop:
                 unit = self._busy.pop(event.slot)
                 if event.death is not None:
                     outcomes += self._after_death(unit, event)
-        good: list[sweep_store.Row] = []
-        bad: list[sweep_store.Row] = []
+        rows: list[sweep_store.Row] = []
+        failures: list[sweep_store.Row] = []
         for outcome in outcomes:
             run = self._run_of[outcome["hash"]]
-            (bad if "error" in outcome else good).append(self._sweep.row(run, outcome))
-            self._count(run, outcome)
-        self._store.append(good, bad)
-        return len(good), len(bad)
-
-    def _count(self, run: Run, outcome: dict[str, Any]) -> None:
-        self._estimate.give_up(run)
-        if "error" in outcome:
-            return
-        seconds = outcome["wall_seconds"]
-        self._estimate.learn(run, seconds, bool(outcome.get("warm", True)))
-        self._seconds[run.group] = seconds
-        if self._first_at is None:
-            self._first_at = time.monotonic()
-        else:
-            self._num_here += 1
-            self._seconds_here += seconds
+            self._estimate.give_up(run)
+            if "error" in outcome:
+                failures.append(self._sweep.row(run, outcome))
+            else:
+                rows.append(self._sweep.row(run, outcome))
+                self._seconds[run.group] = outcome["wall_seconds"]
+                self._estimate.learn(run, outcome["wall_seconds"], outcome["warm"])
+        self._store.append(rows, failures)
+        return len(rows), len(failures)
 
     def _after_death(self, unit: sweep_runs.Unit, event: sweep_engines.Event) -> list[dict[str, Any]]:
         """Gives what is left of a dead worker's unit out again, or gives it up; returns outcomes in the latter case."""

@@ -18,7 +18,7 @@ import pytest
 from tests.needs import needs_checkout
 from tests.tf_ensembles import test_files
 from tests.trainers.sweeps.test_sweep import FUNCTIONS, ROOT, execute, squares, start
-from trainers.sweeps import engines, kinds, lines, progress, schedule, sweep
+from trainers.sweeps import engines, kinds, progress, schedule, sweep
 from trainers.sweeps import runs as sweep_runs
 from trainers.sweeps import store as sweep_store
 
@@ -51,7 +51,9 @@ def test_a_worker_that_dies_while_it_sends_is_replaced():
     try:
         engine.submit(0, unit_of(run).message())
         worker = engine._workers[0]
-        assert select.select([worker.channel], [], [], 30.0)[0]  # Its outcome is on its way: more than a socket holds.
+        assert select.select([worker.connection], [], [], 30.0)[
+            0
+        ]  # Its outcome is on its way: more than a socket holds.
         os.kill(worker.process.pid, signal.SIGKILL)
         wait_until(lambda: worker.has_ended())
         (event,) = engine.wait(5.0)
@@ -302,6 +304,18 @@ def test_flips_in_rows_and_plans_are_noticed_and_computed_again(tmp_path):
     assert all(found[key][name] == row[name] for key, row in good.items() for name in names)
 
 
+def test_a_damaged_row_that_looks_like_two_costs_no_other(tmp_path):
+    """A flip makes "-" a carriage return, where some split lines."""
+    execute(tmp_path, squares(5))
+    path = tmp_path / sweep_store.RESULTS
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(
+        b"".join([rows[0].replace(b"-", b"\r"), rows[1], rows[2].replace(b"square", b"sqware"), *rows[3:]])
+    )
+    assert execute(tmp_path, squares(5)).completed == 2
+    assert path.read_bytes().startswith(rows[1] + b"".join(rows[3:]))
+
+
 def test_a_row_that_cannot_be_read_is_skipped_with_one_line(tmp_path, caplog):
     execute(tmp_path, squares(3))
     with (tmp_path / sweep_store.RESULTS).open("ab") as file:
@@ -315,7 +329,7 @@ def test_a_row_that_cannot_be_read_is_skipped_with_one_line(tmp_path, caplog):
 
 
 def test_numbers_that_no_float_holds_are_damage(tmp_path):
-    """In lines from before there were checksums, which would tell."""
+    """And so are lines without a checksum, which would tell."""
     execute(tmp_path, squares(3))
     huge = 10**400
     for name, key in ((sweep_store.RESULTS, "wall_seconds"), (sweep_store.PLAN, "cost")):
@@ -326,37 +340,6 @@ def test_numbers_that_no_float_holds_are_damage(tmp_path):
     status = progress.read_status(tmp_path)
     assert (status.total, status.damaged) == (2, 2)
     assert execute(tmp_path, squares(3)).completed == 1
-
-
-def test_rows_of_former_releases_are_unverified(tmp_path):
-    execute(tmp_path, squares(4))
-    for name in (sweep_store.RESULTS, sweep_store.PLAN):
-        plain = [json.dumps(row) + "\n" for row in sweep_store.read_lines(tmp_path / name)]
-        if name == sweep_store.PLAN:
-            plain = [json.dumps({k: v for k, v in json.loads(line).items() if k != "hash"}) + "\n" for line in plain]
-        (tmp_path / name).write_text("".join(plain))
-    assert execute(tmp_path, squares(5)) == sweep.Report(completed=1, failed=0, left=0, stopped=False)
-    status = progress.read_status(tmp_path)
-    assert (status.total, status.done, status.unverified) == (5, 5, 4)
-    assert "4 results are unverified" in progress.format_status(status)
-
-
-def test_a_status_reads_what_parsing_would(tmp_path):
-    """Also where names and texts look like the end of a row."""
-    hostile = '", "wall_seconds": 1.0, "warm": true, "finished_at": "2020", "session": "x'
-    configs = [{"x": 1.0, "text": hostile}, {"x": 2.0, "nested": {"hash": "0" * 32, "wall_seconds": 3}}]
-    runs = [sweep.make_run(f'a"{n}', f"{FUNCTIONS}:square", config) for n, config in enumerate(configs)]
-    execute(tmp_path, runs)
-    data = (tmp_path / sweep_store.RESULTS).read_bytes().splitlines(keepends=True)
-    for line in data:
-        assert lines.timing(line) == (lines.timing_of(lines.row(line)[0]), True)
-    assert set(rows_of(tmp_path)) == {run.hash for run in runs}
-    groups = ["", 'a", "batch": "b", "cost": 9.0, "checksum', "plain", "ä"]
-    more = [
-        sweep.make_run(f"b{n}", "m:f", {"group": groups[1]}, group=name, cost=n + 0.5) for n, name in enumerate(groups)
-    ]
-    for run in [*runs, *more]:
-        assert lines.planned(lines.plan_line(run)) == (lines.Planned(run.id, run.hash, run.group, run.cost), True)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """Kinds of runs: results are found by their names, wherever the code is now and whenever they were stored.
 
-`tests/data/stored_results` was written by the code of commit 4642745, before kinds had names, and before modules moved:
-two seeds of three testbed agents, five bandit runs, two members on small arrays, their ensemble, and one member that
-diverged. Of the machine, only what names no place was kept.
+`tests/data/stored_results` has the numbers of commit 4642745, before modules moved: two seeds of three testbed agents,
+five bandit runs, two members on small arrays, their ensemble, and one member that diverged. Its lines were given kinds
+and checksums later. Of the machine, only what names no place was kept.
 """
 
 from __future__ import annotations
 
-import json
 import pathlib
 import shutil
 
@@ -64,26 +63,18 @@ def stored(tmp_path):
     return pathlib.Path(shutil.copytree(STORED, tmp_path / "stored"))
 
 
-def _values(row):
-    """What a row says, without how it is named."""
-    return {name: value for name, value in row.items() if name not in ("hash", "function", "kind")}
-
-
 @needs("pandas")
 @pytest.mark.parametrize("name", RUNS)
 def test_stored_results_are_found_and_nothing_is_computed(name, stored):
     runs = RUNS[name]()
-    lines = sweep_store.read_lines(STORED / name / "results.jsonl")
     before = {path.name: path.read_bytes() for path in (stored / name).iterdir()}
     with sweep.Sweep(stored / name, engine=NoEngine) as one:
         report = one.execute(runs)
     assert report == sweep.Report(completed=0, failed=0, left=0, stopped=False)
     assert before == {path: (stored / name / path).read_bytes() for path in before}
-    rows = {row["hash"]: row for row in sweep_store.read_results(stored / name)}
-    assert list(rows) == [next(run.hash for run in runs if run.id == line["id"]) for line in lines]
-    assert [_values(row) for row in rows.values()] == [_values(line) for line in lines]
+    rows = sweep_store.read_results(stored / name)
+    assert [row["hash"] for row in rows] == [next(run.hash for run in runs if run.id == row["id"]) for row in rows]
     table = sweep.read(stored / name)
-    assert "function" not in table
     assert sorted(table.id) == sorted(run.id for run in runs)
     assert set(table.kind) == {run.kind for run in runs}
 
@@ -104,37 +95,23 @@ def test_an_old_folder_is_continued(stored):
     more = bandit_runs.tuning_runs(settings)[:5]
     assert test_sweep.execute(folder, more, num_workers=1).completed == 2
     assert test_sweep.execute(folder, more, engine=NoEngine).completed == 0
-    lines = sweep_store.read_lines(folder / "results.jsonl")
-    assert ["kind" if "kind" in line else "function" for line in lines] == ["function"] * 5 + ["kind"] * 2
-    assert sorted(row["id"] for row in sweep_store.read_results(folder)) == sorted(
-        {run.id for run in [*_bandit(), *more]}
-    )
+    rows = sweep_store.read_results(folder)
+    assert len(rows) == 7
+    assert sorted(row["id"] for row in rows) == sorted({run.id for run in [*_bandit(), *more]})
     assert set(sweep.read(folder).kind) == {"bandit"}
     assert {run.kind for run in sweep_store.read_plan(folder)} == {"bandit"}
     # The same numbers as those of the old code.
     first = _bandit()[0]
     row = bandit_runs.compute(first.config)
-    was = next(line for line in lines if line["id"] == first.id)
+    was = next(one for one in rows if one["id"] == first.id)
     assert {name: row[name] for name in was if name.startswith("regret_")} == {
         name: value for name, value in was.items() if name.startswith("regret_")
     }
 
 
-def test_former_spellings_are_those_that_were_stored():
-    stored = {row["function"] for name in RUNS for row in sweep_store.read_lines(STORED / name / "results.jsonl")}
-    assert stored == set(kinds.ALIASES) - {"benchmarks.bandit_examples:compute"}
-    for former, name in kinds.ALIASES.items():
-        assert kinds.current_name(former) == kinds.current_name(name) == name
-
-
-def test_results_of_a_user_keep_their_names(tmp_path):
-    """A function that is not ours is its own kind, and rows that were stored under it have the hash they had."""
+def test_a_function_of_a_user_is_its_own_kind():
     run = sweep.make_run("a", "module:function", {"b": 1, "a": [1.5, None]})
-    assert run.kind == "module:function"
-    old = {"id": "a", "hash": "57c39ebbfc908601470f2477814b1ed7", "function": "module:function", "config": run.config}
-    (tmp_path / "results.jsonl").write_text(json.dumps(old) + "\n")
-    (row,) = sweep_store.read_results(tmp_path)
-    assert row == {"id": "a", "hash": run.hash, "kind": "module:function", "config": run.config}
+    assert (run.kind, run.hash) == ("module:function", "57c39ebbfc908601470f2477814b1ed7")
 
 
 @needs_checkout
@@ -157,5 +134,5 @@ def test_all_registered_functions_exist():
     import benchmarks.studies.bandit.examples  # noqa: F401 - it registers its kind.
     from trainers.sweeps import worker
 
-    for name in set(kinds.ALIASES.values()):
+    for name in ("bandit", "bandit-examples", "testbed", "cifar10-ensemble", "cifar10-member"):
         assert callable(worker.resolve(kinds.function_of(name)))

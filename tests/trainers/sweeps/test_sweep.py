@@ -16,7 +16,7 @@ import time
 import pytest
 
 from tests.needs import needs
-from tf_ensembles import extras
+from tf_ensembles import extras, files
 from trainers.sweeps import engines as sweep_engines
 from trainers.sweeps import lines as sweep_lines
 from trainers.sweeps import progress as sweep_progress
@@ -111,7 +111,7 @@ def test_hash_and_canonical_config():
         (("has space", "m:f", {}), "without spaces"),
         (("a", "no_function", {}), "module:function"),
         (("a", "m:f", {"hash": 1}), "without the names hash"),
-        (("a", "m:f", {"kind": 1, "function": 2}), "without the names function, kind"),
+        (("a", "m:f", {"kind": 1, "session": 2}), "without the names kind, session"),
         (("a", "m:f", {"x": float("nan")}), "finite"),
         (("a", "m:f", {"x": object()}), "JSON"),
     ],
@@ -359,13 +359,14 @@ def test_unwritable_folder_says_so(tmp_path):
 
 
 def test_readers_ignore_torn_lines_and_name_broken_ones(tmp_path, caplog):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": 2}')
-    assert sweep_store.read_lines(path) == [{"a": 1}]
-    path.write_bytes(b'{"a": 1}\n{"a": \n')
-    assert sweep_store.read_lines(path) == [{"a": 1}]
+    path, row = tmp_path / "results.jsonl", {"id": "a", "hash": "b", "x": 1}
+    line = files.seal(row)
+    path.write_bytes(line + b"\n" + line)
+    assert sweep_store.read_results(tmp_path) == [row]
+    path.write_bytes(line + b'\n{"id": \n')
+    assert sweep_store.read_results(tmp_path) == [row]
     assert "1 damaged line left out (line 2)" in caplog.text
-    assert sweep_store.read_lines(tmp_path / "none") == []
+    assert sweep_store.read_results(tmp_path / "none") == []
 
 
 def test_estimate_weighs_costs_and_groups():
@@ -398,6 +399,13 @@ def test_a_worker_is_warm_from_the_second_run_of_a_group_on():
         for n, group in enumerate(("warm-a", "warm-a", "warm-b"))
     ]
     assert [sweep_worker.compute(unit.message())[0]["warm"] for unit in units] == [False, True, False]
+
+
+def test_a_function_that_was_replaced_is_not_called_again(monkeypatch):
+    message = sweep_runs.Unit((run := sweep.make_run("a", f"{FUNCTIONS}:infinite", {}),), (run.hash,)).message()
+    assert sweep_worker.compute(message)[0]["result"]["kl"] == float("inf")
+    monkeypatch.setattr(f"{FUNCTIONS}.infinite", lambda config: {"kl": 1.0})
+    assert sweep_worker.compute(message)[0]["result"] == {"kl": 1.0}
 
 
 def test_unknown_engine_raises(tmp_path):
