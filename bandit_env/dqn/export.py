@@ -91,9 +91,9 @@ def make_epinet(
     prior = PriorFunction(lambda: build_member(environment, learner.hidden_sizes), 1.0, normalize=False)
     made = Epinet(
         trunk,
-        small[0].shape[2] - base[-2].shape[1],  # features, index and a constant; features and a constant
+        small[0].shape[2] - base[-1].shape[2],  # features, index and a constant; features and a constant
         num_outputs=environment.num_actions,
-        hidden=[kernel.shape[1] - 1 for kernel in small[:-1]],
+        hidden=[kernel.shape[1] for kernel in small[:-1]],
         prior=prior if result.prior_kernels else None,
         num_members=num_members,
         seed=seed,

@@ -10,12 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.networks import network
 from bandit_env.networks.rollout import Learner, Result
 from tf_ensembles.base import Array, Predictive
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.prior import PriorFunction
+from trainers.mlp import network as networks
 
 
 def build_member(features: int, hidden_sizes: Sequence[int], heads: int = 1) -> keras.Model:
@@ -73,24 +73,21 @@ def make_ensemble(
 
 def make_predictive(result: Result, problem: int) -> Predictive:
     """Returns logits of both classes of a reward, `[batch, members, 2]`, of one problem's networks of one output."""
-    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in _both(result)]
+    parts = [part for part in (result.kernels, result.prior_kernels) if part]
+    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in parts]
 
     def predict(x: Array) -> Array:
         rows = tf.constant(np.concatenate([x, np.ones([len(x), 1])], axis=1)[np.newaxis], tf.float32)
-        logit = sum(network.outputs_of(part, rows)[0, :, 0] for part in kernels)
+        logit = sum(networks.outputs(part, rows)[0, :, 0] for part in kernels)
         return tf.stack([tf.zeros_like(logit), logit], axis=-1).numpy().swapaxes(0, 1)
 
     return predict
 
 
-def _both(result: Result) -> list[tuple[Array, ...]]:
-    return [part for part in (result.kernels, result.prior_kernels) if part]
-
-
 def dense_weights(kernels: Sequence[Array]) -> list[Array]:
     """Returns Keras's weights, kernels `[M, in, out]` and biases `[M, out]` in turns, from kernels `[M, out, in]`."""
-    rows = [kernel[:, :-1] for kernel in kernels[:-1]] + [kernels[-1]]  # without the units that are always 1
-    return list(itertools.chain(*((np.swapaxes(row[..., :-1], 1, 2), row[..., -1]) for row in rows)))
+    pairs = ((np.swapaxes(kernel[..., :-1], 1, 2), kernel[..., -1]) for kernel in kernels)
+    return list(itertools.chain(*pairs))
 
 
 def assign(stack: Any, kernels: Sequence[Array]) -> None:

@@ -183,7 +183,7 @@ def _network(problems: NeuralProblems, learner: Learner) -> network.Network:
 def _start(agent: Agent, problems: NeuralProblems, learner: Learner) -> tuple[Array, ...]:
     if agent.kind is Kind.LINEAR:
         return ()
-    return network.init(_network(problems, learner), problems.seeds, agent.num_members)
+    return network.init(_network(problems, learner), problems.seeds, range(agent.num_members))
 
 
 def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner, has_prior: bool) -> simulation.Plan:
@@ -212,7 +212,7 @@ def make_setting(
     scale = np.broadcast_to(np.asarray(agent.prior_scale, np.float32), [count])
     prior: tuple[Array, ...] = ()
     if has_prior:
-        drawn = network.init(_network(problems, learner), problems.seeds, agent.num_members, prior=True)
+        drawn = network.init(_network(problems, learner), problems.seeds, range(agent.num_members), prior=True)
         examples = contexts[:, :EXAMPLES].reshape(count, -1, contexts.shape[-1])
         prior = network.normalized(drawn, examples, scale)
 

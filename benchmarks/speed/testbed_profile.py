@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_ensembles import machine
 from trainers.mlp import graph as compiled_graph
+from trainers.mlp import network as networks
 from trainers.mlp import train as compiled
 
 STEPS = 100
@@ -43,25 +44,23 @@ def _pieces(dim: int, members: int) -> dict[str, tuple[Callable[..., Any], tuple
 
     x, labels = draw(STEPS, BATCH, dim + 1), tf.zeros([STEPS, BATCH], tf.int32)
     weights, offset = tf.ones([members, BATCH]), tf.zeros([members, 1, BATCH])
-    kernels = compiled_graph.trainable(compiled.init_kernels(network, [compiled.Group(members)], 0))
-    kernels = tuple(map(tf.constant, kernels))
+    kernels = tuple(map(tf.constant, compiled.init_kernels(network, [compiled.Group(members)], 0)))
     zeros = tuple(map(tf.zeros_like, kernels))
     hidden, gradient = draw(members, 51, BATCH), draw(members, 50, BATCH)
 
     def adam(kernels: Any, gradients: Any, firsts: Any, seconds: Any) -> Any:
-        parts = zip(kernels, gradients, firsts, seconds, strict=True)
-        moved = [compiled_graph.adam(*part, 1e-3, 1e-3) for part in parts]
-        return tuple(tuple(part) for part in zip(*moved, strict=True))
+        after, moments = networks.adam(kernels, gradients, (firsts, seconds), 3, 1e-3, 1e-3)
+        return after, *moments
 
     def whole(i: Any, kernels: Any, firsts: Any, seconds: Any) -> Any:
-        gradients = compiled_graph.backward(kernels, x[i], labels[i], weights, offset)
+        gradients = compiled_graph.loss_gradients(kernels, x[i], labels[i], weights, offset)
         return adam(kernels, gradients, firsts, seconds)
 
     product, first = 2.0 * members * BATCH * 2500, 2.0 * members * BATCH * 50 * dim
     return {
         "whole step": (whole, (kernels, zeros, zeros), 3.0 * (first + product + product / 25)),
         "hidden layer, forward": (
-            lambda i, k, h: (k, compiled_graph.with_one(tf.matmul(k, h))),
+            lambda i, k, h: (k, networks.with_one(tf.matmul(k, h))),
             (kernels[1], hidden),
             product,
         ),
@@ -76,12 +75,12 @@ def _pieces(dim: int, members: int) -> dict[str, tuple[Callable[..., Any], tuple
             product,
         ),
         "first layer, forward": (
-            lambda i, k, h: (k, compiled_graph.with_one(compiled_graph.layer(k, x[i]))),
+            lambda i, k, h: (k, networks.with_one(networks.first_layer(k, x[i]))),
             (kernels[0], hidden),
             first,
         ),
         "first layer, kernel": (
-            lambda i, k, g: (compiled_graph.kernel_gradient(g, x[i]), g),
+            lambda i, k, g: (networks.first_gradient(g, x[i]), g),
             (kernels[0], gradient),
             first,
         ),

@@ -33,16 +33,16 @@ def main() -> None:
     import tensorflow as tf
 
     from bandit_env.dqn import environments, training
-    from bandit_env.networks import network
+    from trainers.mlp import network
 
     cells = environments.DeepSea(SIZE).num_cells
-    shapes = ((UNITS + 1, cells + 1), (UNITS + 1, UNITS + 1), (2, UNITS + 1))
+    shapes = network.Network(cells, (UNITS, UNITS), 2).kernel_shapes
     kernels = tuple(0.1 * tf.ones([1, MEMBERS, *shape]) for shape in shapes)
     zeros = tuple(tf.zeros_like(kernel) for kernel in kernels)
 
     def both_ways(*now: Any) -> tuple[Any, ...]:
-        below = network.layers_of(now, None)
-        found = network.backward(now, None, below, network.last_of(now, below))
+        below = network.hidden_layers(now, None)
+        found = network.backward(now, None, below, network.last_layer(now, None, below))
         return tuple(kernel - 1e-6 * gradient for kernel, gradient in zip(now, found, strict=True))
 
     def adam(*now: Any) -> tuple[Any, ...]:
