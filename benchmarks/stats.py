@@ -18,21 +18,23 @@ they hold the truth, beside bootstraps.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tf_ensembles import extras
+from tf_ensembles import extras, intervals
+from tf_ensembles.intervals import LEVEL as LEVEL
+from tf_ensembles.intervals import NORMAL as NORMAL
+from tf_ensembles.intervals import Interval as Interval
+from tf_ensembles.intervals import exact as exact
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-Ends = Callable[[float], tuple[float, float]]  # from a level, such as 0.05, to the ends of the interval
 
 # What a results folder says about a claim.
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE = "supported", "not supported", "inconclusive at this size"
@@ -44,79 +46,10 @@ LOWER, HIGHER, NO_DIFFERENCE, TOO_FEW = "lower", "higher", "no difference shown"
 
 # With fewer seeds no interval is taken to decide anything.
 MIN_SEEDS = 5
-LEVEL = 0.05  # of a test; an interval leaves out what a test at this level rejects
-NORMAL = 1.959963984540054  # the 97.5% quantile of the normal distribution
-
-_SMALLEST_LEVEL = 1e-15
 
 
 class NoDataError(ValueError):
     """The tables do not hold what is asked for."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """An estimate from `count` seeds with its 95% interval; the ends are NaN where the seeds give none."""
-
-    estimate: float
-    low: float
-    high: float
-    count: int
-    ends: Ends | None = dataclasses.field(default=None, repr=False, compare=False)
-
-    def excludes(self, value: float) -> bool:
-        """Whether the interval lies on one side of a value."""
-        return self.low > value or self.high < value
-
-    def at(self, level: float) -> Interval:
-        """Returns the interval of another level, such as 0.1 for 90%."""
-        if self.ends is None:
-            if not self.low < self.high:  # Exact, or without an interval: so at every level.
-                return self
-            raise ValueError(f"Expected an interval that was computed here. Received: {self}")
-        low, high = self.ends(level)
-        return dataclasses.replace(self, low=low, high=high)
-
-    def level(self, value: float) -> float:
-        """Returns the smallest level whose interval leaves out a value: the two-sided p-value of that value."""
-        if not self.at(1.0 - 1e-12).excludes(value):
-            return 1.0
-        low, high = math.log(_SMALLEST_LEVEL), 0.0
-        if self.at(_SMALLEST_LEVEL).excludes(value):
-            return 0.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.at(math.exp(middle)).excludes(value) else (middle, high)
-        return math.exp(high)
-
-    def plus(self, value: float) -> Interval:
-        """Returns the interval moved by a number that is known."""
-        ends = self.ends
-
-        def moved(level: float) -> tuple[float, float]:
-            assert ends is not None
-            low, high = ends(level)
-            return low + value, high + value
-
-        numbers = (self.estimate + value, self.low + value, self.high + value)
-        return Interval(*numbers, self.count, None if ends is None else moved)
-
-    def widened(self, factor: float) -> Interval:
-        """Returns the interval with both ends `factor` times as far from the estimate, as where seeds share data."""
-        ends = self.ends
-
-        def wider(low: float, high: float) -> tuple[float, float]:
-            return self.estimate + factor * (low - self.estimate), self.estimate + factor * (high - self.estimate)
-
-        at = None if ends is None else lambda level: wider(*ends(level))
-        return Interval(self.estimate, *wider(self.low, self.high), self.count, at)
-
-    def numbers(self) -> dict[str, float]:
-        """Returns what a table keeps of it."""
-        return {"estimate": self.estimate, "low": self.low, "high": self.high, "count": self.count}
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def mean_interval(values: ArrayLike) -> Interval:
@@ -137,7 +70,7 @@ def mean_interval(values: ArrayLike) -> Interval:
         below, above = (_unskewed(end, skewness, count) for end in (reach, -reach))
         return mean - max(below, reach) * error, mean - min(above, -reach) * error
 
-    return Interval(mean, *ends(LEVEL), count, ends)
+    return Interval.from_ends(mean, ends, count)
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Interval:
@@ -175,7 +108,7 @@ def relative_difference(first: ArrayLike, second: ArrayLike) -> Interval:
         low, high = ((-reach * product + sign * root) / bounded for sign in (-1.0, 1.0))
         return ratio - 1.0 + low, ratio - 1.0 + high
 
-    return Interval(ratio - 1.0, *ends(LEVEL), count, ends)
+    return Interval.from_ends(ratio - 1.0, ends, count)
 
 
 def ratio_by_seed(first: pd.Series[float], second: pd.Series[float]) -> pd.Series[float]:
@@ -209,25 +142,14 @@ def normal_interval(mean: float, error: float, count: int, degrees: int | None =
 
     Where the error is an estimate of few degrees of freedom, give them, and the interval is Student's.
     """
-    mean, error = float(mean), float(error)
-
-    def reach(level: float) -> float:
-        if degrees is not None:
-            return _student(level, degrees)
-        extras.require("scipy", "An interval")
-        from scipy import special
-
-        return NORMAL if level == LEVEL else float(special.ndtri(1.0 - level / 2))
+    if degrees is None:
+        return intervals.normal(mean, error, count)
 
     def ends(level: float) -> tuple[float, float]:
-        return mean - reach(level) * error, mean + reach(level) * error
+        reach = _student(level, degrees) * error
+        return mean - reach, mean + reach
 
-    return Interval(mean, *ends(LEVEL), int(count), ends)
-
-
-def exact(value: float, count: int) -> Interval:
-    """Returns a value without sampling error, from `count` problems."""
-    return Interval(float(value), float(value), float(value), int(count))
+    return Interval.from_ends(float(mean), ends, int(count))
 
 
 def holm(levels: Mapping[str, float]) -> dict[str, float]:

@@ -85,14 +85,14 @@ class Region:
         """Returns the smallest level of a test at which the effect would still be found inside."""
         if not self.low < interval.estimate < self.high:
             return 1.0
-        found = [interval.level(end) for end in (self.low, self.high) if math.isfinite(end)]
+        found = [interval.p_value(end) for end in (self.low, self.high) if math.isfinite(end)]
         return max(found, default=0.0) * LEVEL / self.level
 
     def p_outside(self, interval: Interval) -> float:
         """Returns the smallest level at which the effect would still be found outside."""
         if self.low < interval.estimate < self.high:
             return 1.0
-        return interval.level(self.low if interval.estimate <= self.low else self.high)
+        return interval.p_value(self.low if interval.estimate <= self.low else self.high)
 
 
 ALIKE = Region(-SCORE.value, SCORE.value)

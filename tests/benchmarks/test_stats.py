@@ -65,19 +65,19 @@ def test_a_ratio_lies_in_fiellers_interval_where_a_t_test_does_not_reject_it(cha
 def test_the_level_of_a_value_is_the_p_value_of_a_t_test(chance):
     one, other = chance.lognormal(0.0, 0.2, 8), chance.lognormal(0.1, 0.2, 8)
     expected = scipy_stats.ttest_rel(one, other).pvalue
-    assert stats.relative_difference(one, other).level(0.0) == pytest.approx(expected, rel=1e-9)
-    assert stats.relative_difference(one, other).plus(3.0).level(3.0) == pytest.approx(expected, rel=1e-9)
+    assert stats.relative_difference(one, other).p_value(0.0) == pytest.approx(expected, rel=1e-9)
+    assert stats.relative_difference(one, other).plus(3.0).p_value(3.0) == pytest.approx(expected, rel=1e-9)
     normal = stats.normal_interval(1.0, 0.4, 100)
-    assert normal.level(0.0) == pytest.approx(2 * scipy_stats.norm.sf(2.5), rel=1e-9)
-    assert stats.exact(1.0, 5).level(0.0) == 0.0
-    assert stats.exact(1.0, 5).level(1.0) == 1.0
-    assert stats.mean_interval([1.0]).level(0.0) == 1.0
+    assert normal.p_value(0.0) == pytest.approx(2 * scipy_stats.norm.sf(2.5), rel=1e-9)
+    assert stats.exact(1.0, 5).p_value(0.0) == 0.0
+    assert stats.exact(1.0, 5).p_value(1.0) == 1.0
+    assert stats.mean_interval([1.0]).p_value(0.0) == 1.0
 
 
 def test_intervals_of_independent_estimates_have_levels_too():
     first, second = stats.normal_interval(1.0, 0.3, 50), stats.normal_interval(3.0, 0.4, 50)
     gap = stats.independent_difference(first, second)
-    assert gap.level(0.0) == pytest.approx(2 * scipy_stats.norm.sf(2.0 / 0.5), rel=1e-6)
+    assert gap.p_value(0.0) == pytest.approx(2 * scipy_stats.norm.sf(2.0 / 0.5), rel=1e-6)
     ends = scipy_stats.norm.interval(0.9, 2.0, 0.5)
     assert (gap.at(0.1).low, gap.at(0.1).high) == pytest.approx(ends)
 

@@ -144,4 +144,4 @@ def test_splits_that_share_data_widen_the_interval():
         assert other.low - other.estimate == pytest.approx(1.8 * (one.low - one.estimate))
         assert other.high - other.estimate == pytest.approx(1.8 * (one.high - one.estimate))
     # At the level of the widened interval, the value at its end is just left out.
-    assert wide.level(wide.high + 1e-9) == pytest.approx(0.05, rel=1e-3)
+    assert wide.p_value(wide.high + 1e-9) == pytest.approx(0.05, rel=1e-3)
