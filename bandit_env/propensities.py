@@ -15,7 +15,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.choice import primes
+from bandit_env.choice import normal_cdf, primes
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
@@ -60,7 +60,7 @@ def independent(mean: Tensor, deviation: Tensor, action: Tensor, mask: Tensor | 
     flat = [-1, (edges.shape[1] - 1) * _NODES]
     t, weight = tf.reshape(nodes, flat), tf.reshape(half * weights, flat)
     ahead, ratio = (tf.cast(tf.clip_by_value(part, -_FAR, _FAR), tf.float32) for part in (ahead, ratio))
-    below = tf.reduce_prod(_cdf(ahead[:, :, tf.newaxis] + ratio[:, :, tf.newaxis] * t[:, tf.newaxis]), axis=1)
+    below = tf.reduce_prod(normal_cdf(ahead[:, :, tf.newaxis] + ratio[:, :, tf.newaxis] * t[:, tf.newaxis]), axis=1)
     density = tf.exp(-0.5 * tf.square(t)) / math.sqrt(2.0 * math.pi)
     return tf.cast(tf.reduce_sum(weight * density * below, axis=1), DTYPE)
 
@@ -102,7 +102,8 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
     )  # On a grid, what an axis does not change is not repeated.
     for (own, diagonal), places in zip(first, points, strict=True):
         ahead, *slopes = (tf.reshape(part / diagonal, by_row) for part in own)
-        share = tf.maximum(_cdf(sum((slope * part for slope, part in zip(slopes, z, strict=True)), ahead)), _LEAST)
+        known = sum((slope * part for slope, part in zip(slopes, z, strict=True)), ahead)
+        share = tf.maximum(normal_cdf(known), _LEAST)
         total *= share
         z.append(-tf.math.ndtri(tf.constant(places[np.newaxis], tf.float32) * share))
     total, *z = (tf.reshape(part + tf.zeros_like(total), [-1, weights.size]) for part in (total, *z))
@@ -114,7 +115,7 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
     low = tf.reduce_max(tf.matmul(tf.where(slope < -_FLAT, -nothing, limit), coordinates), axis=1)
     high = tf.reduce_min(tf.matmul(tf.where(slope < -_FLAT, limit, nothing), coordinates), axis=1)
     low, high = tf.where(low > 0.0, -high, low), tf.where(low > 0.0, -low, high)  # where it is more exact
-    inside = tf.maximum(_cdf(high) - _cdf(low), 0.0)
+    inside = tf.maximum(normal_cdf(high) - normal_cdf(low), 0.0)
     return tf.cast(tf.reduce_sum(total * inside, axis=1), DTYPE)
 
 
@@ -177,7 +178,3 @@ def _points(dim: int) -> tuple[list[Array], Array]:
     rules = [np.polynomial.legendre.leggauss(_GRIDS[dim - 1][axis]) for axis in range(dim)]
     points = np.meshgrid(*(0.5 + 0.5 * places for places, _ in rules), indexing="ij", sparse=True)
     return list(points), functools.reduce(np.multiply.outer, [weights / 2.0 for _, weights in rules], np.ones([]))
-
-
-def _cdf(z: Tensor) -> Tensor:
-    return 0.5 * tf.math.erfc(-z / math.sqrt(2.0))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import steps, thompson
+from bandit_env import buffer, steps, thompson
 from bandit_env.dqn import epinet
 from bandit_env.dqn.environments import Environment, Outcome, World
 from bandit_env.networks import network
@@ -243,20 +243,11 @@ def _remember(plan: Plan, state: State, setting: Setting, action: Tensor, outcom
     return state._replace(count=state.count + 1, episode=episode, place=place, ring=ring)
 
 
-def draw_places(batch_key: Tensor, updates: Tensor, rows: Tensor, batch: int, filled: Tensor) -> Tensor:
-    """Returns the places of the ring buffer that an update reads, `[S, B]`."""
-    uniform = tf.transpose(steps.uniform(batch_key, tf.cast(updates, tf.int64), rows, batch))
-    return tf.minimum(tf.cast(uniform * tf.cast(filled, tf.float32), tf.int32), filled - 1)
-
-
 def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], table: Tensor | None) -> tuple[Any, ...]:
     """Returns kernels, moments and target after an update of all members."""
-    ring, rows = state.ring, setting.world.rows
-    capacity, seeds = ring.action.shape
-    filled = tf.cast(tf.minimum(state.count, capacity), tf.int32)
-    place = draw_places(setting.batch_key, state.updates, rows, plan.batch, filled)
-    index = place * seeds + tf.range(seeds)[:, tf.newaxis]
-    batch = Ring(*(tf.gather(tf.reshape(part, [-1, *part.shape[2:]]), index) for part in ring))
+    filled = tf.cast(tf.minimum(state.count, state.ring.action.shape[0]), tf.int32)
+    place = buffer.draw_places(setting.batch_key, state.updates, setting.world.rows, plan.batch, filled)
+    batch = buffer.read(state.ring, place)
     weight, noise = _bootstrapped(plan, state, setting, place)
     refresh = tf.equal(state.updates % plan.period, 0)
     reward = batch.reward[:, tf.newaxis]
@@ -326,18 +317,9 @@ def _indices(plan: Plan, state: State, setting: Setting) -> Tensor | None:
 
 def _bootstrapped(plan: Plan, state: State, setting: Setting, place: Tensor) -> tuple[Tensor, Any]:
     """Returns the weight of each row for each member, `[S, M, B]`, and noise on targets, or None."""
-    seeds, members = state.kernels[0].shape[:2]
     if plan.bootstrap is None:
         return tf.ones([1, 1, 1]), None
-    made = plan.bootstrap[0](**dict(plan.bootstrap[1]))
-    capacity = state.ring.action.shape[0]
+    capacity, members = state.ring.action.shape[0], state.kernels[0].shape[1]
     place = tf.cast(place, tf.int64)
     number = place + capacity * tf.math.floordiv(state.count - 1 - place, tf.constant(capacity, tf.int64))
-    ids = tf.reshape(steps.make_ids(number, setting.world.rows[:, tf.newaxis]), [-1])
-    names = tf.range(members, dtype=tf.int64)
-
-    def by_seed(drawn: Tensor) -> Tensor:
-        return tf.transpose(tf.reshape(drawn, [seeds, plan.batch, members]), [0, 2, 1])
-
-    noise = made.target_noise(setting.seed, ids, names, 1)
-    return by_seed(made.weights(setting.seed, ids, names)), None if noise is None else by_seed(noise)
+    return buffer.bootstrapped(plan.bootstrap, setting.seed, number, setting.world.rows, members)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bandit_env import buffer
 from bandit_env.dqn import epinet, loop
 from bandit_env.dqn.agents import Agent as Agent
 from bandit_env.dqn.agents import Learner as Learner
@@ -243,10 +244,9 @@ def run_dqn(
 
 def make_plan(agent: Agent, environment: Environment, learner: Learner) -> loop.Plan:
     """Returns what a graph is compiled for, beside shapes."""
-    bootstrap = agent.bootstrap
     return loop.Plan(
         environment=environment,
-        bootstrap=None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items()))),
+        bootstrap=buffer.hashable(agent.bootstrap),
         prior=agent.prior_scale > 0.0,
         batch=learner.batch_size,
         every=learner.update_every,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -53,21 +53,29 @@ def make_ensemble(
       bootstrap: that of the agent.
       seed: that of the rollout.
     """
-    kernels = [kernel[problem] for kernel in result.kernels]
-    members, heads = kernels[-1].shape[:2]
-    features = kernels[0].shape[2] - 1 + (heads if heads > 1 else 0)
+    members, heads = result.kernels[-1].shape[1:3]
+    features = result.kernels[0].shape[3] - 1 + (heads if heads > 1 else 0)
 
     def build() -> keras.Model:
         return build_member(features, learner.hidden_sizes, heads)
 
-    prior = PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
-    ensemble = Ensemble(build, members, prior, bootstrap, seed=seed)
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if binary else keras.losses.MeanSquaredError()
+    ensemble = Ensemble(build, members, make_prior(build, result), bootstrap, seed=seed)
     ensemble.compile(keras.optimizers.Adam(learner.learning_rate), loss, jit_compile=False)
-    ensemble(np.zeros([2, features], np.float32))
-    assign(ensemble.members, kernels)
-    if prior is not None:
-        assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
+    return assigned(ensemble, (features,), result, problem)
+
+
+def make_prior(build: Callable[[], keras.Model], result: Any) -> PriorFunction | None:
+    """Returns prior functions of the same architecture, where a result has some; their scale is in their kernels."""
+    return PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
+
+
+def assigned(ensemble: Ensemble, shape: tuple[int, ...], result: Any, place: int) -> Ensemble:
+    """Returns an ensemble of dense layers with the weights and priors of one problem, or seed, of a result."""
+    ensemble(np.zeros([2, *shape], np.float32))
+    assign(ensemble.members, [kernel[place] for kernel in result.kernels])
+    if result.prior_kernels:
+        assign(ensemble.priors, [kernel[place] for kernel in result.prior_kernels])
     return ensemble
 
 

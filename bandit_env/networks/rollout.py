@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bandit_env import buffer
 from bandit_env.networks import network, simulation
 from bandit_env.networks.problems import NeuralProblems
 from bandit_env.networks.simulation import Kind as Kind
@@ -188,13 +189,11 @@ def _start(agent: Agent, problems: NeuralProblems, learner: Learner) -> tuple[Ar
 
 def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner, has_prior: bool) -> simulation.Plan:
     """Returns what a graph is compiled for, beside shapes."""
-    bootstrap = agent.bootstrap
-    distribution = None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items())))
     return simulation.Plan(
         kind=Kind(agent.kind),
         noise=problems.noise,
         heads=problems.heads,
-        bootstrap=distribution,
+        bootstrap=buffer.hashable(agent.bootstrap),
         prior=has_prior,
         batch=learner.batch_size,
         every=learner.pace[1],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import steps, thompson
+from bandit_env import buffer, steps, thompson
 from bandit_env.networks import linear, network
 from bandit_env.networks.network import Kernels
 from bandit_env.networks.problems import Noise
@@ -203,8 +203,7 @@ def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
     filled = tf.minimum(tf.cast(step, tf.int32) + 1, state.ring.step.shape[0])
 
     def body(done: Tensor, state: State) -> tuple[Tensor, State]:
-        uniform = steps.uniform(setting.batch_key, tf.cast(state.updates, tf.int64), setting.rows, plan.batch)
-        place = tf.minimum(tf.cast(tf.transpose(uniform) * tf.cast(filled, tf.float32), tf.int32), filled - 1)
+        place = buffer.draw_places(setting.batch_key, state.updates, setting.rows, plan.batch, filled)
         return done + 1, update(plan, state, setting, place)
 
     return tf.while_loop(lambda done, _: done < setting.updates, body, (tf.constant(0), state))[1]
@@ -212,30 +211,19 @@ def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
 
 def update(plan: Plan, state: State, setting: Setting, place: Tensor) -> State:
     """Returns the state after a step of Adam on the decisions at places `[J, batch]` of the ring buffer."""
-    ring, problems = state.ring, setting.contexts.shape[1]
-    members = state.kernels[0].shape[1]
-    index = place * problems + tf.range(problems)[:, tf.newaxis]
-
-    def read(part: Tensor) -> Tensor:
-        return tf.gather(tf.reshape(part, [-1, *part.shape[2:]]), index)
-
-    offset = tf.transpose(read(ring.prior), [0, 2, 1])
+    number, members = tf.gather(state.ring.step, place), state.kernels[0].shape[1]
+    x, head, target, prior = buffer.read(state.ring[:4], place)
+    offset, target = tf.transpose(prior, [0, 2, 1]), target[:, tf.newaxis]
     weight = tf.ones_like(offset)
     if plan.bootstrap is not None:
-        made = plan.bootstrap[0](**dict(plan.bootstrap[1]))
-        ids = tf.reshape(steps.make_ids(tf.gather(ring.step, place), setting.rows[:, tf.newaxis]), [-1])
-        names = tf.range(members, dtype=tf.int64)
-        shape = [problems, plan.batch, members]
-        weight = tf.transpose(tf.reshape(made.weights(setting.seed, ids, names), shape), [0, 2, 1])
-        noise = made.target_noise(setting.seed, ids, names, 1)
+        weight, noise = buffer.bootstrapped(plan.bootstrap, setting.seed, number, setting.rows, members)
         if noise is not None:
-            offset -= tf.transpose(tf.reshape(noise, shape), [0, 2, 1])
+            offset -= noise
     masks = None
     if plan.kind is Kind.DROPOUT:
         drawn = _masks(state.kernels, setting, tf.cast(state.updates, tf.int64), plan.batch)
         masks = [mask[:, tf.newaxis] for mask in drawn]
-    x, target = read(ring.x), read(ring.reward)[:, tf.newaxis]
-    chosen = tf.one_hot(read(ring.head), plan.heads, axis=1)[:, tf.newaxis]  # [J, 1, H, batch]
+    chosen = tf.one_hot(head, plan.heads, axis=1)[:, tf.newaxis]  # [J, 1, H, batch]
     hidden = networks.hidden_layers(state.kernels, x, masks)
     value = tf.reduce_sum(networks.last_layer(state.kernels, x, hidden) * chosen, axis=2) + offset
     error = tf.sigmoid(value) - target if plan.noise is Noise.BINARY else 2.0 * (value - target)

@@ -1,7 +1,6 @@
 """The compiled loop against plain Keras models, one per member; its draws, determinism and compilation."""
 
 import functools
-import hashlib
 import subprocess
 import sys
 import textwrap
@@ -178,18 +177,6 @@ def test_the_same_bits_in_a_process_with_one_thread_and_one_worker():
     here = {"num_workers": 3}
     exec(_DIGEST, here)
     assert other.stdout.strip() == here["digest"]
-
-
-def test_the_same_bits_again_in_one_process_and_others_for_another_seed():
-    x, y = _data(150)
-    network, groups = compiled.Network(4, (8, 6), 2), [compiled.Group(25, prior_scale=1.0)]
-
-    def digest(seed, workers):
-        trained = compiled.train(x, y, network, groups, compiled.Schedule(10, 20, seed), num_workers=workers)[0]
-        return hashlib.sha256(trained(x).tobytes()).hexdigest()
-
-    assert digest(0, 1) == digest(0, 2) == digest(0, 3)
-    assert digest(0, 1) != digest(1, 1)
 
 
 def test_compiles_once_per_shape_not_per_problem_or_hyper_parameter():
