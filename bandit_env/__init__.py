@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tf_ensembles import lazy, moved
+from tf_ensembles import lazy
 
 if TYPE_CHECKING:
     from bandit_env.agents.dqn.agent import EnsembleDqnAgent as EnsembleDqnAgent
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bandit_env.rollout import BanditResult as BanditResult
     from bandit_env.rollout import run_bandit as run_bandit
     from bandit_env.thompson import AgentParameters as AgentParameters
-
-moved.install()
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

@@ -62,7 +62,7 @@ def best_of_independent(mean: Tensor, deviation: Tensor, mask: Tensor | None = N
     flat = [tf.shape(mean)[0], 1, (edges.shape[1] - 1) * _NODES]
     value, weight = tf.reshape(nodes, flat), tf.reshape(half * weights, flat)
     z = (value - mean[:, :, tf.newaxis]) / deviation[:, :, tf.newaxis]  # [B, N, nodes]
-    below = tf.math.log(tf.maximum(_normal_cdf(z), 1e-300))
+    below = tf.math.log(tf.maximum(normal_cdf(z), 1e-300))
     if mask is not None:  # What is not allowed is below all.
         below = tf.where(mask[:, :, tf.newaxis], below, tf.zeros_like(below))
     others = tf.exp(tf.reduce_sum(below, axis=1, keepdims=True) - below)
@@ -138,7 +138,8 @@ def quasi_normals(dim: int, count: int) -> Array:
     return inverse(np.clip(uniforms, 1e-9, 1.0 - 1e-9)).astype(np.float64)
 
 
-def _normal_cdf(z: Tensor) -> Tensor:
+def normal_cdf(z: Tensor) -> Tensor:
+    """Returns the distribution function of N(0, 1)."""
     return 0.5 * tf.math.erfc(-z / math.sqrt(2.0))
 
 

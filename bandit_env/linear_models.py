@@ -82,7 +82,7 @@ class LinearModels(tf.Module):
     ) -> None:
         super().__init__(name="linear_models")
         self.window = None if window is None else Window(window * sizes.num_problems, sizes.dim)
-        self.sizes, self._loss, self._discount, self._first = sizes, loss, discount, first
+        self.sizes, self.loss, self._discount, self._first = sizes, loss, discount, first
         self.estimated, self._forgets = estimated, discount < 1.0 or window is not None
         self._per_model = sizes.num_actions if estimated in ("arm", "mean") and sizes.num_models == 1 else 1
         self._num_cells = sizes.num_models * self._per_model
@@ -289,13 +289,13 @@ class LinearModels(tf.Module):
 
     def spread(self, roots: Tensor) -> Tensor:
         """Returns `R` `[J * K, D, D]` such that a member of the infinite ensemble is the mean plus `R z`."""
-        if self._loss.spread is Spread.PRECISION:
+        if self.loss.spread is Spread.PRECISION:
             return roots
         return self.anchor_deviation()[:, tf.newaxis, tf.newaxis] * tf.matmul(roots, roots, transpose_b=True)
 
     def anchor_deviation(self) -> Tensor:
         """Returns `lambda * s0_hat` of each model, `[J * K]`."""
-        deviation = self._regularizer() * self._loss.anchor_scale
+        deviation = self._regularizer() * self.loss.anchor_scale
         return deviation if self.unit is None else deviation * tf.repeat(tf.sqrt(self.unit), self.sizes.num_models)
 
     def sample(self, normals: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ class LinearModels(tf.Module):
                 return tf.transpose(tf.matmul(columns, by_problem[0], transpose_b=not transposed), [1, 0, 2])
             return tf.linalg.matvec(by_problem, z, transpose_a=transposed)
 
-        if self._loss.spread is Spread.PRECISION:
+        if self.loss.spread is Spread.PRECISION:
             return mean + times(z, False)
         deviation = tf.reshape(self.anchor_deviation(), [*shape[:2], 1])
         return mean + deviation * times(times(z, True), False)
@@ -341,7 +341,7 @@ class LinearModels(tf.Module):
 
     def _regularizer(self) -> Tensor:
         """Returns lambda of each model, `[J * K]`."""
-        plain = tf.fill([self.sizes.num_problems * self.sizes.num_models], tf.constant(self._loss.regularizer, DTYPE))
+        plain = tf.fill([self.sizes.num_problems * self.sizes.num_models], tf.constant(self.loss.regularizer, DTYPE))
         return plain if self.unit is None else plain / tf.repeat(self.unit, self.sizes.num_models)
 
     def _targets(self) -> Tensor:
@@ -365,7 +365,7 @@ class LinearModels(tf.Module):
         sizes = self.sizes
         rows = tf.range(first, first + sizes.num_problems, dtype=tf.int64)
         drawn = thompson.initial_anchors(
-            sizes.num_members, rows, sizes.num_models * sizes.dim, self._loss.anchor_scale, seed
+            sizes.num_members, rows, sizes.num_models * sizes.dim, self.loss.anchor_scale, seed
         )  # [K * D, M, J]
         parts = tf.reshape(drawn, [sizes.num_models, sizes.dim, sizes.num_members, sizes.num_problems])
         anchors = tf.reshape(tf.transpose(parts, [3, 0, 2, 1]), [-1, sizes.num_members, sizes.dim])

@@ -19,47 +19,25 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tf_ensembles import checks
+from tf_ensembles import checks, intervals
 from tf_ensembles.base import Array
+from tf_ensembles.intervals import Interval
 
-_NORMAL = 1.959963984540054
 FEW_EFFECTIVE = 100.0  # effective decisions, below which intervals are not to be trusted
 SMALL_SHARE = 0.05  # of all decisions
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A policy's mean reward with its standard error and 95% interval."""
-
-    method: str  # "IPS", "SNIPS" or "DR"
-    value: float
-    standard_error: float
-
-    @property
-    def low(self) -> float:
-        """The lower end."""
-        return self.value - _NORMAL * self.standard_error
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self.value + _NORMAL * self.standard_error
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """What a log says about one policy."""
 
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[Interval, ...]  # of "IPS", "SNIPS" and, with a model, "DR", with their standard errors
     effective_size: float  # (sum w)^2 / sum w^2: so many decisions of the policy's own would tell as much
     largest_weight: float
     mean_weight: float  # near 1 where propensities are right
     warnings: tuple[str, ...]
 
-    def __getitem__(self, method: str) -> Estimate:
+    def __getitem__(self, method: str) -> Interval:
         found = {estimate.method: estimate for estimate in self.estimates}
         if method not in found:
             raise KeyError(f"Expected one of {list(found)}. Received: {method!r}")
@@ -96,11 +74,9 @@ def evaluate(
         weight = np.minimum(weight, clip)
     estimates = [plain_mean("IPS", weight * reward)]
     total = weight.sum()
-    if total > 0.0:
-        value = float(weight @ reward / total)
-        estimates.append(Estimate("SNIPS", value, math.sqrt(float((weight**2) @ (reward - value) ** 2)) / total))
-    else:
-        estimates.append(Estimate("SNIPS", math.nan, math.nan))
+    value = float(weight @ reward / total) if total > 0.0 else math.nan
+    error = math.sqrt(float((weight**2) @ (reward - value) ** 2)) / total if total > 0.0 else math.nan
+    estimates.append(intervals.normal(value, error, len(reward), "SNIPS"))
     if model_values is not None:
         values = checks.floats("model_values", model_values, checks.LARGEST_VALUE)
         if values.shape != policy.shape:
@@ -108,11 +84,10 @@ def evaluate(
         rest = weight * (reward - values[count, taken])
         estimates.append(plain_mean("DR", (policy * values).sum(axis=1) + rest))
     given = {"reward": reward, "propensity": propensity}
-    numbers = [(part.value, part.standard_error) for part in estimates] if total > 0.0 and len(reward) > 1 else []
+    numbers = [(part.estimate, part.error) for part in estimates] if total > 0.0 and len(reward) > 1 else []
     checks.check_result("the estimate", numbers, **given)
-    square = float(weight @ weight)
-    effective = float(total**2 / square) if square > 0.0 else 0.0
-    return Evaluation(tuple(estimates), effective, float(weight.max()), float(weight.mean()), tuple(notes))
+    sizes = _effective(weight), float(weight.max()), float(weight.mean())
+    return Evaluation(tuple(estimates), *sizes, tuple(notes))
 
 
 def folds(count: int, number: int = 5, seed: int = 0) -> list[Array]:
@@ -125,16 +100,19 @@ def folds(count: int, number: int = 5, seed: int = 0) -> list[Array]:
     return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), number)]
 
 
-def plain_mean(method: str, values: Array) -> Estimate:
+def plain_mean(method: str, values: Array) -> Interval:
     """Returns the mean of values, one per decision, with its standard error."""
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Estimate(method, float(values.mean()), error)
+    return intervals.normal(values.mean(), error, len(values), method)
+
+
+def _effective(weight: Array) -> float:
+    square = float(weight @ weight)
+    return float(weight.sum() ** 2 / square) if square > 0.0 else 0.0
 
 
 def _notes(weight: Array, propensity: Array) -> list[str]:
-    notes, count = [], len(weight)
-    square = float(weight @ weight)
-    effective = weight.sum() ** 2 / square if square > 0.0 else 0.0
+    notes, count, effective = [], len(weight), _effective(weight)
     if effective == 0.0:
         return ["the policy never takes an action that was logged: the log says nothing about it"]
     if effective < FEW_EFFECTIVE or effective < SMALL_SHARE * count:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bandit_env import steps
-from tf_ensembles import checks, draws, moved
+from tf_ensembles import checks, draws
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
 
@@ -58,7 +58,6 @@ def constant_noise(variance: float) -> NoiseFunction:
     return lambda features, uniforms: tf.fill(tf.shape(features)[:2], tf.cast(variance, tf.float32))
 
 
-@moved.keywords(noise_law="noise")
 def make_problems(
     num_problems: int,
     num_actions: int,
@@ -116,6 +115,3 @@ def check_sizes(**sizes: int) -> None:
     """Raises unless all of the named sizes are whole numbers of at least 1."""
     for name, size in sizes.items():
         checks.integer(name, size, 1)
-
-
-__getattr__ = moved.names(__name__, {"NoiseLaw": "NoiseFunction"})

@@ -15,7 +15,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.choice import primes
+from bandit_env.choice import normal_cdf, primes
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
@@ -60,7 +60,7 @@ def independent(mean: Tensor, deviation: Tensor, action: Tensor, mask: Tensor | 
     flat = [-1, (edges.shape[1] - 1) * _NODES]
     t, weight = tf.reshape(nodes, flat), tf.reshape(half * weights, flat)
     ahead, ratio = (tf.cast(tf.clip_by_value(part, -_FAR, _FAR), tf.float32) for part in (ahead, ratio))
-    below = tf.reduce_prod(_cdf(ahead[:, :, tf.newaxis] + ratio[:, :, tf.newaxis] * t[:, tf.newaxis]), axis=1)
+    below = tf.reduce_prod(normal_cdf(ahead[:, :, tf.newaxis] + ratio[:, :, tf.newaxis] * t[:, tf.newaxis]), axis=1)
     density = tf.exp(-0.5 * tf.square(t)) / math.sqrt(2.0 * math.pi)
     return tf.cast(tf.reduce_sum(weight * density * below, axis=1), DTYPE)
 
@@ -94,15 +94,19 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
         gap = tf.where(tf.gather(mask, others, batch_dims=1), gap, _FAR)
     rank = min(rank, actions - 1)
     triangle, first, gap = _turned(tf.clip_by_value(gap, -_FAR, _FAR), rows, rank)
-    points, weights = (tf.constant(part, tf.float32) for part in _points(rank - 1))
-    total = tf.broadcast_to(weights, [tf.shape(mean)[0], weights.shape[0]])
-    z: list[Tensor] = []
-    for axis in range(rank - 1):
-        own, diagonal = first[axis]
-        known = sum((own[1 + i][:, tf.newaxis] * z[i] for i in range(axis)), own[0][:, tf.newaxis])
-        share = tf.maximum(_cdf(known / diagonal[:, tf.newaxis]), _LEAST)
+    points, weights = _points(rank - 1)
+    by_row = [-1, *([1] * weights.ndim)]
+    total, z = (
+        tf.constant(weights[np.newaxis], tf.float32),
+        [],
+    )  # On a grid, what an axis does not change is not repeated.
+    for (own, diagonal), places in zip(first, points, strict=True):
+        ahead, *slopes = (tf.reshape(part / diagonal, by_row) for part in own)
+        known = sum((slope * part for slope, part in zip(slopes, z, strict=True)), ahead)
+        share = tf.maximum(normal_cdf(known), _LEAST)
         total *= share
-        z.append(-tf.math.ndtri(points[:, axis] * share))
+        z.append(-tf.math.ndtri(tf.constant(places[np.newaxis], tf.float32) * share))
+    total, *z = (tf.reshape(part + tf.zeros_like(total), [-1, weights.size]) for part in (total, *z))
     # What a competitor leaves of the last coordinate is beyond, or up to, a linear function of the others.
     slope, coordinates = triangle[..., -1:], tf.stack([tf.ones_like(total), *z], axis=1)  # [B, rank, S]
     limit = -tf.concat([gap[..., tf.newaxis], triangle[..., :-1]], axis=-1)
@@ -111,7 +115,7 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
     low = tf.reduce_max(tf.matmul(tf.where(slope < -_FLAT, -nothing, limit), coordinates), axis=1)
     high = tf.reduce_min(tf.matmul(tf.where(slope < -_FLAT, limit, nothing), coordinates), axis=1)
     low, high = tf.where(low > 0.0, -high, low), tf.where(low > 0.0, -low, high)  # where it is more exact
-    inside = tf.maximum(_cdf(high) - _cdf(low), 0.0)
+    inside = tf.maximum(normal_cdf(high) - normal_cdf(low), 0.0)
     return tf.cast(tf.reduce_sum(total * inside, axis=1), DTYPE)
 
 
@@ -160,19 +164,17 @@ def _turned(gap: Tensor, rows: Tensor, rank: int) -> tuple[Tensor, list[tuple[li
 
 
 @functools.cache
-def _points(dim: int) -> tuple[Array, Array]:
-    """Returns points in (0, 1)^dim `[S, dim]` and their weights `[S]`: by Gauss and Legendre, or evenly spread."""
-    if dim == 0:
-        return np.zeros([1, 0]), np.ones(1)
+def _points(dim: int) -> tuple[list[Array], Array]:
+    """Returns points in (0, 1)^dim, axis by axis, and their weights, as arrays that broadcast to S points.
+
+    By Gauss and Legendre on a grid, which has an axis of its own for each dimension, or evenly spread.
+    """
     if dim > 2:
         steps = np.sqrt(np.array(primes(dim), np.float64)) % 1.0
         uniforms = (0.5 / _POINTS + np.arange(_POINTS)[:, None] * steps) % 1.0
         # Folded, so that the integrand goes on smoothly from one end to the other.
-        return np.clip(1.0 - np.abs(2.0 * uniforms - 1.0), 1e-6, 1.0 - 1e-6), np.full(_POINTS, 1.0 / _POINTS)
-    places, weights = zip(*map(np.polynomial.legendre.leggauss, _GRIDS[dim - 1]), strict=True)
-    grid = np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, dim)
-    return 0.5 + 0.5 * grid, functools.reduce(np.outer, weights).ravel() / 2.0**dim
-
-
-def _cdf(z: Tensor) -> Tensor:
-    return 0.5 * tf.math.erfc(-z / math.sqrt(2.0))
+        folded = np.clip(1.0 - np.abs(2.0 * uniforms - 1.0), 1e-6, 1.0 - 1e-6)
+        return list(folded.T), np.full(_POINTS, 1.0 / _POINTS)
+    rules = [np.polynomial.legendre.leggauss(_GRIDS[dim - 1][axis]) for axis in range(dim)]
+    points = np.meshgrid(*(0.5 + 0.5 * places for places, _ in rules), indexing="ij", sparse=True)
+    return list(points), functools.reduce(np.multiply.outer, [weights / 2.0 for _, weights in rules], np.ones([]))

@@ -66,7 +66,7 @@ def evaluate(
         f"always action {arm}": off_policy.evaluate(*data, np.tile(np.eye(actions)[arm], [count, 1]), values, clip)
         for arm in range(actions)
     }
-    best = max(constant, key=lambda name: constant[name]["DR"].value)
+    best = max(constant, key=lambda name: constant[name]["DR"].estimate)
     found[best] = constant[best]
     return found | {name: off_policy.evaluate(*data, policy, values, clip) for name, policy in policies.items()}
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bandit_env import problems, simulation, thompson
 from bandit_env.thompson import AgentParameters
-from tf_ensembles import checks, machine, moved
+from tf_ensembles import checks, machine
 from tf_ensembles.base import Array
 
 CHUNK = 2500  # problems per chunk at most: their data fit into a few hundred kilobytes; smaller ones were no faster
@@ -33,7 +33,6 @@ class BanditResult:
     problem_regret: Array  # [marks, problems]; differences between agents on the same problems are paired
 
 
-@moved.keywords(noise_law="noise")
 def run_bandit(
     agent_name: str,
     num_problems: int,

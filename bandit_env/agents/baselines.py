@@ -54,20 +54,19 @@ def make_dropout(
 
 def make_lin_ts(time_step_spec: Any, action_spec: Any, seed: int, **options: Any) -> Any:
     """Returns TF-Agents' linear Thompson sampling, with a constant feature, for per-arm or global observations."""
-    _seed(seed)
-    per_arm = isinstance(time_step_spec.observation, dict)
-    return linear_thompson_sampling_agent.LinearThompsonSamplingAgent(
-        time_step_spec, action_spec, accepts_per_arm_features=per_arm, add_bias=not per_arm, **options
-    )
+    kind = linear_thompson_sampling_agent.LinearThompsonSamplingAgent
+    return _make_linear(kind, time_step_spec, action_spec, seed, options)
 
 
 def make_lin_ucb(time_step_spec: Any, action_spec: Any, seed: int, **options: Any) -> Any:
     """Returns TF-Agents' LinUCB, with a constant feature, for per-arm or global observations."""
+    return _make_linear(lin_ucb_agent.LinearUCBAgent, time_step_spec, action_spec, seed, options)
+
+
+def _make_linear(kind: Any, time_step_spec: Any, action_spec: Any, seed: int, options: dict[str, Any]) -> Any:
     _seed(seed)
     per_arm = isinstance(time_step_spec.observation, dict)
-    return lin_ucb_agent.LinearUCBAgent(
-        time_step_spec, action_spec, accepts_per_arm_features=per_arm, add_bias=not per_arm, **options
-    )
+    return kind(time_step_spec, action_spec, accepts_per_arm_features=per_arm, add_bias=not per_arm, **options)
 
 
 def _seed(seed: int) -> None:

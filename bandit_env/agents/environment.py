@@ -11,8 +11,9 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
 from bandit_env import problems, steps
+from bandit_env.agents import observations
 from bandit_env.agents.observations import GLOBAL, PER_ARM
-from tf_ensembles import draws, moved
+from tf_ensembles import draws
 from tf_ensembles.linear.inputs import Tensor
 
 
@@ -33,7 +34,6 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.
         first_problem: the number of the first problem; a problem is the same under any batching.
     """
 
-    @moved.keywords(noise_law="noise")
     def __init__(
         self,
         num_problems: int = 1,
@@ -93,13 +93,9 @@ class HeteroscedasticLinearBandit(bandit_tf_environment.BanditTFEnvironment, tf.
         return super()._step(action)
 
     def _apply_action(self, action: Tensor) -> Tensor:
-        action = tf.convert_to_tensor(action)
-        fits = tf.reduce_all((action >= 0) & (action < self._num_actions))
-        message = f"Expected actions in [0, {self._num_actions}). Received:"
         # Outside of the compiled part: XLA leaves assertions out.
-        check = tf.debugging.Assert(fits, [message, tf.reduce_min(action), "to", tf.reduce_max(action)])
-        with tf.control_dependencies([check] if check is not None else []):
-            reward = self._pay(action, self._step_count.read_value())
+        action = observations.where_all_hold(action, observations.actions_fit(action, self._num_actions))
+        reward = self._pay(action, self._step_count.read_value())
         with tf.control_dependencies([reward]):
             self._step_count.assign_add(1)
         return reward

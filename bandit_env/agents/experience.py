@@ -56,12 +56,8 @@ def from_training(experience: Any, policy: policy_lib.ThompsonPolicy, weights: A
 
 
 def checked(rows: Rows, policy: policy_lib.ThompsonPolicy, num_problems: int = 1) -> Rows:
-    """Raises on what would spoil the state: numbers that are not finite, weights below zero, actions or ids of others.
-
-    What is returned exists only if all is well, so nothing that is computed from it comes before the checks.
-    """
+    """Raises on what would spoil the state: numbers not finite, weights below zero, actions or ids of others."""
     row = steps.split_ids(rows.id)[1]
-    low, high = tf.reduce_min(rows.action), tf.reduce_max(rows.action)
     checks = [
         (_finite(rows.reward), ["Expected finite rewards; leave out what is missing. Received:", rows.reward]),
         (_finite(rows.features), ["Expected finite features. Received: NaN or infinite ones in experience"]),
@@ -69,17 +65,12 @@ def checked(rows: Rows, policy: policy_lib.ThompsonPolicy, num_problems: int = 1
             tf.reduce_all(tf.math.is_finite(rows.weight) & (rows.weight >= 0.0)),
             ["Expected finite weights >= 0. Received:", rows.weight],
         ),
-        (
-            tf.reduce_all((rows.action >= 0) & (rows.action < policy.num_actions)),
-            [f"Expected actions in [0, {policy.num_actions}). Received:", low, "to", high],
-        ),
+        observations.actions_fit(rows.action, policy.num_actions),
     ]
     if num_problems > 1:
         known = tf.reduce_all(row < num_problems)
         checks.append((known, [f"Expected ids of {num_problems} problems. Received: row", tf.reduce_max(row)]))
-    operations = [tf.debugging.Assert(condition, data) for condition, data in checks]
-    with tf.control_dependencies([operation for operation in operations if operation is not None]):
-        return Rows(*(tf.identity(part) for part in rows))
+    return observations.where_all_hold(rows, *checks)
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -40,11 +40,12 @@ class ThompsonAgent(tf_agent.TFAgent):
 
     def exploit_policy(self) -> policy_lib.ThompsonPolicy:
         """Returns a policy that takes the best action by the mean of the members as they are when it acts."""
-        return self._other_policy(choice=Choice.GREEDY)
+        options = dataclasses.replace(self.policy.options, choice=Choice.GREEDY)
+        return self._make_policy(self.policy.time_step_spec, self.policy.action_spec, options)
 
     @abc.abstractmethod
-    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
-        """Returns a policy of the same members with other options."""
+    def _make_policy(self, time_step_spec: Any, action_spec: Any, options: Any) -> policy_lib.ThompsonPolicy:
+        """Returns a policy of the members."""
 
 
 class EnsembleThompsonAgent(ThompsonAgent):
@@ -153,9 +154,7 @@ class EnsembleThompsonAgent(ThompsonAgent):
         self.models = linear_models.LinearModels(
             sizes, loss, estimated, prior_scale is None, discount, seed, first_problem, window
         )
-        self._loss_of_agent = loss
-        policy = LinearThompsonPolicy(time_step_spec, action_spec, self.models, self.design, loss, options)
-        super().__init__(policy, train_step_counter)
+        super().__init__(self._make_policy(time_step_spec, action_spec, options), train_step_counter)
 
     @property
     def sums(self) -> thompson.Sums:
@@ -220,11 +219,8 @@ class EnsembleThompsonAgent(ThompsonAgent):
         x = self.design.expand(rows.features)
         return linear_models.Rewards(problem, action, x, rows.reward, rows.weight, tf.cast(rows.id, tf.int64))
 
-    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
-        policy = self.policy
-        options = dataclasses.replace(policy.options, **changes)
-        specs = policy.time_step_spec, policy.action_spec
-        return LinearThompsonPolicy(*specs, self.models, self.design, self._loss_of_agent, options)
+    def _make_policy(self, time_step_spec: Any, action_spec: Any, options: Any) -> LinearThompsonPolicy:
+        return LinearThompsonPolicy(time_step_spec, action_spec, self.models, self.design, options)
 
 
 def make_counter() -> Any:

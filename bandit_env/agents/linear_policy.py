@@ -11,7 +11,6 @@ from bandit_env import propensities, steps, thompson
 from bandit_env.agents import policy as policy_lib
 from bandit_env.agents.features import Design, Form
 from bandit_env.linear_models import LinearModels
-from bandit_env.thompson import Loss
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 MAX_INDEPENDENT = 64  # actions whose probabilities are found by quadrature
@@ -26,10 +25,9 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         action_spec: Any,
         models: LinearModels,
         design: Design,
-        loss: Loss,
         options: policy_lib.Options,
     ) -> None:
-        self.models, self.design, self._loss = models, design, loss
+        self.models, self.design = models, design
         super().__init__(time_step_spec, action_spec, options, "linear_thompson_policy")
         self._compiled = tf.function(self._draw_fast, jit_compile=True, autograph=False)
 
@@ -75,7 +73,7 @@ class LinearThompsonPolicy(policy_lib.ThompsonPolicy):
         last = tf.transpose(tf.cast(features, DTYPE), [1, 2, 0])
         sums, members = self.models.fast_sums(), self.models.sizes.num_members
         deviation = self.models.anchor_deviation()
-        return tf.transpose(thompson.choose(sums, last, step, rows, key, self._loss.spread, deviation, members))
+        return tf.transpose(thompson.choose(sums, last, step, rows, key, self.models.loss.spread, deviation, members))
 
     def _picked(self, member: Tensor) -> Tensor:
         """Returns the parameters of one member per row, `[rows, models, dim]`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -143,8 +142,8 @@ class NeuralThompsonAgent(ThompsonAgent):
         options = policy_lib.Options(
             seed, 0, choice, ucb_width, emit_propensity, observation_and_action_constraint_splitter
         )
-        policy = NeuralThompsonPolicy(time_step_spec, action_spec, ensemble, options, all_actions)
-        super().__init__(policy, train_step_counter)
+        self._all_actions = all_actions
+        super().__init__(self._make_policy(time_step_spec, action_spec, options), train_step_counter)
         ensemble._make_update()  # The optimizer's variables exist before a checkpoint is restored.
         if ensemble._auto_jit:  # XLA would compile anew for each size of batch.
             ensemble.jit_compile = False
@@ -201,15 +200,11 @@ class NeuralThompsonAgent(ThompsonAgent):
             wrong = tf.reduce_any((rows.reward < 0.0) | (rows.reward > 1.0))
             if tf.executing_eagerly() and bool(wrong):
                 raise ValueError(f"Expected rewards in [0, 1] for a binary loss. Received: {rows.reward.numpy()}")
-            said = ["Expected rewards in [0, 1] for a binary loss. Received:", rows.reward]
-            check = tf.debugging.Assert(~wrong, said)
-            with tf.control_dependencies([] if check is None else [check]):
-                rows = rows._replace(reward=tf.identity(rows.reward))
+            words = ["Expected rewards in [0, 1] for a binary loss. Received:", rows.reward]
+            rows = rows._replace(reward=observations.where_all_hold(rows.reward, (~wrong, words)))
         target = tf.cast(rows.reward, tf.float32)[:, tf.newaxis]
         sample_weight = None if weights is None else tf.cast(rows.weight, tf.float32)
         return with_ids(rows.features, rows.id), target, sample_weight
 
-    def _other_policy(self, **changes: Any) -> policy_lib.ThompsonPolicy:
-        options = dataclasses.replace(self.policy.options, **changes)
-        specs = self.policy.time_step_spec, self.policy.action_spec
-        return NeuralThompsonPolicy(*specs, self.ensemble, options, self.policy.all_actions)
+    def _make_policy(self, time_step_spec: Any, action_spec: Any, options: Any) -> NeuralThompsonPolicy:
+        return NeuralThompsonPolicy(time_step_spec, action_spec, self.ensemble, options, self._all_actions)

@@ -130,3 +130,21 @@ def check_action_spec(action_spec: Any) -> int:
     if not fits:
         raise ValueError(f"Expected a scalar integer action_spec with minimum 0. Received: {action_spec}")
     return high + 1
+
+
+def where_all_hold(value: Any, *conditions: tuple[Tensor, list[Any]]) -> Any:
+    """Returns a value that exists only if all is well, so that nothing computed from it comes before the checks.
+
+    Args:
+        value: a tensor, or a nest of them.
+        conditions: each with what an error prints where it does not hold.
+    """
+    operations = [tf.debugging.Assert(condition, data) for condition, data in conditions]
+    with tf.control_dependencies([operation for operation in operations if operation is not None]):
+        return tf.nest.map_structure(tf.identity, value)
+
+
+def actions_fit(action: Tensor, num_actions: int) -> tuple[Tensor, list[Any]]:
+    """Returns the condition that actions are in their range, with the words of its error."""
+    words = [f"Expected actions in [0, {num_actions}). Received:", tf.reduce_min(action), "to", tf.reduce_max(action)]
+    return tf.reduce_all((action >= 0) & (action < num_actions)), words

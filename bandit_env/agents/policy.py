@@ -163,11 +163,10 @@ class ThompsonPolicy(tf_policy.TFPolicy, NoSavedDistribution, abc.ABC):
     def action_as(self, time_step: Any, replica: Any) -> Any:
         """Decides as `action` does, with ids and draws of a replica that is given here: a number, or one per row."""
         numbers = tf.reshape(tf.cast(replica, tf.int64), [-1])
-        said = [f"Expected replicas in [0, {MAX_REPLICAS}). Received:", numbers]
-        check = tf.debugging.Assert(tf.reduce_all((numbers >= 0) & (numbers < MAX_REPLICAS)), said)
+        fit = tf.reduce_all((numbers >= 0) & (numbers < MAX_REPLICAS))
+        words = [f"Expected replicas in [0, {MAX_REPLICAS}). Received:", numbers]
         self._check_replicas()
-        with tf.control_dependencies([] if check is None else [check]):
-            action, info = self._act(time_step, None, tf.identity(numbers))
+        action, info = self._act(time_step, None, observations.where_all_hold(numbers, (fit, words)))
         return policy_step.PolicyStep(action, (), info)
 
     def _check_replicas(self) -> None:
@@ -240,9 +239,7 @@ class ThompsonPolicy(tf_policy.TFPolicy, NoSavedDistribution, abc.ABC):
         if mask is not None:
             fits = tf.reduce_all(tf.reduce_any(mask, axis=1))
             checks.append((fits, ["Expected a mask that allows an action. Received: a row that allows none"]))
-        operations = [tf.debugging.Assert(condition, data) for condition, data in checks]
-        with tf.control_dependencies([operation for operation in operations if operation is not None]):
-            return tf.identity(features), mask
+        return observations.where_all_hold(features, *checks), mask
 
     def _checked(self, observation: Any) -> Any:
         spec = self.time_step_spec.observation

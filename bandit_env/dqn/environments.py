@@ -9,10 +9,11 @@ Shapes: all parts of a state, actions, rewards and ends are `[S]`; observations 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -41,49 +42,53 @@ class Outcome(NamedTuple):
     mark: Tensor  # [S] float32: what is worth knowing of the episode so far; see each environment
 
 
-class Environment(Protocol):
+class Environment(abc.ABC):
     """What the compiled loop and TF-Agents ask of an environment."""
 
-    num_actions: ClassVar[int]
+    num_actions: int
 
     @property
+    @abc.abstractmethod
     def horizon(self) -> int:
         """Steps of an episode at most."""
 
     @property
+    @abc.abstractmethod
     def observation_shape(self) -> tuple[int, ...]:
         """Of one observation; networks see it flat."""
 
     @property
     def num_cells(self) -> int:
         """States of an environment that has finitely many and shows them one-hot; 0: observations are features."""
+        return 0
 
     def make_world(self, seeds: Sequence[int], seed: int = 0) -> World:
         """Returns a copy for each of the seeds; `seed` is that of all their draws."""
+        rows = np.asarray(seeds)
+        if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= 2**32:
+            raise ValueError(f"Expected seeds in [0, 2**32), at least one. Received: {list(seeds)}")
+        return World(
+            tf.constant(rows, tf.int64),
+            tf.constant(draws.key(seed, draws.Purpose.DQN_START), tf.int64),
+            tf.constant(draws.key(seed, draws.Purpose.DQN_NOISE), tf.int64),
+            tf.zeros([len(rows), 0], tf.int32),
+        )
 
+    @abc.abstractmethod
     def start(self, world: World, episode: Tensor) -> Any:
         """Returns the first state of the copies' episodes of these numbers, `[S]` int64."""
 
+    @abc.abstractmethod
     def step(self, world: World, state: Any, action: Tensor, count: Tensor) -> Outcome:
         """Returns what actions `[S]` int32 lead to; `count` `[S]` int64 numbers the copies' transitions."""
 
+    @abc.abstractmethod
     def observe(self, state: Any) -> Tensor:
         """Returns observations `[S, features]`; zeros after the end of deep sea."""
 
     def cell(self, state: Any) -> Tensor:
         """Returns the number of the state `[S]` int32, where there are finitely many; else 0."""
-
-
-def _make_world(seeds: Sequence[int], seed: int, mapping: Tensor | None = None) -> World:
-    rows = np.asarray(seeds)
-    if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= 2**32:
-        raise ValueError(f"Expected seeds in [0, 2**32), at least one. Received: {list(seeds)}")
-    return World(
-        tf.constant(rows, tf.int64),
-        tf.constant(draws.key(seed, draws.Purpose.DQN_START), tf.int64),
-        tf.constant(draws.key(seed, draws.Purpose.DQN_NOISE), tf.int64),
-        tf.zeros([len(rows), 0], tf.int32) if mapping is None else mapping,
-    )
+        return tf.zeros_like(state.time)
 
 
 class SeaState(NamedTuple):
@@ -95,7 +100,7 @@ class SeaState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DeepSea:
+class DeepSea(Environment):
     """Deep sea: a diver starts at the top left of N x N cells, goes down a row per step, and left or right.
 
     The chest, 1, lies at the bottom right; each step to the right costs 0.01 / N; the only way to the chest is N times
@@ -113,7 +118,7 @@ class DeepSea:
     stochastic: bool = False
     move_cost: float = 0.01
 
-    num_actions: ClassVar[int] = 2
+    num_actions = 2
 
     def __post_init__(self) -> None:
         check_sizes(size=self.size)
@@ -149,7 +154,7 @@ class DeepSea:
 
     def make_world(self, seeds: Sequence[int], seed: int = 0) -> World:
         """Returns a copy for each of the seeds, each with a mapping of its own."""
-        world = _make_world(seeds, seed)
+        world = super().make_world(seeds, seed)
         key = draws.key(seed, draws.Purpose.DQN_MAPPING)
         drawn = draws.uniform(key, self.places, world.rows)[..., 0]
         return world._replace(mapping=tf.cast(tf.transpose(drawn) < 0.5, tf.int32))
@@ -197,7 +202,7 @@ class PoleState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class CartPoleSwingUp:
+class CartPoleSwingUp(Environment):
     """Cart-pole swing-up with a sparse reward: the pole hangs down, pushing costs, standing upright pays.
 
     A step pays 1 while the cosine of the angle is above `height_threshold`, the pole turns slower than
@@ -211,9 +216,8 @@ class CartPoleSwingUp:
     turn_threshold: float = 1.0
     move_cost: float = 0.1
 
-    num_actions: ClassVar[int] = 3
-    observation_shape: ClassVar[tuple[int, ...]] = (8,)
-    num_cells: ClassVar[int] = 0
+    num_actions = 3
+    observation_shape = (8,)
 
     _MASS_CART, _MASS_POLE, _LENGTH, _FORCE, _GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
     _TRACK, _STEP, _SECONDS, _RANGE = 3.0, 0.01, 10.0, 0.05
@@ -225,10 +229,6 @@ class CartPoleSwingUp:
         while time <= self._SECONDS:
             time, count = time + self._STEP, count + 1
         return count
-
-    def make_world(self, seeds: Sequence[int], seed: int = 0) -> World:
-        """Returns a copy for each of the seeds."""
-        return _make_world(seeds, seed)
 
     def start(self, world: World, episode: Tensor) -> PoleState:
         """Returns hanging poles, all four numbers within 0.05 of rest."""
@@ -277,10 +277,6 @@ class CartPoleSwingUp:
         ]
         return tf.stack(parts, axis=-1)
 
-    def cell(self, state: PoleState) -> Tensor:
-        """Returns 0: states are not counted."""
-        return tf.zeros_like(state.time)
-
 
 class CarState(NamedTuple):
     """Of a car in a valley."""
@@ -291,7 +287,7 @@ class CarState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MountainCar:
+class MountainCar(Environment):
     """Mountain car: an engine too weak for the hill, -1 for each step until the car is at 0.5 (Moore 1990).
 
     Actions push left, not at all, and right. The mark is 1 where the top is reached.
@@ -302,9 +298,8 @@ class MountainCar:
 
     max_steps: int = 1000
 
-    num_actions: ClassVar[int] = 3
-    observation_shape: ClassVar[tuple[int, ...]] = (3,)
-    num_cells: ClassVar[int] = 0
+    num_actions = 3
+    observation_shape = (3,)
 
     _LOW, _HIGH, _FAST, _GOAL, _FORCE, _GRAVITY = -1.2, 0.6, 0.07, 0.5, 0.001, 0.0025
 
@@ -315,10 +310,6 @@ class MountainCar:
     def horizon(self) -> int:
         """Steps of an episode at most."""
         return self.max_steps
-
-    def make_world(self, seeds: Sequence[int], seed: int = 0) -> World:
-        """Returns a copy for each of the seeds."""
-        return _make_world(seeds, seed)
 
     def start(self, world: World, episode: Tensor) -> CarState:
         """Returns cars at rest, between -0.6 and -0.4."""
@@ -337,11 +328,4 @@ class MountainCar:
 
     def observe(self, state: CarState) -> Tensor:
         """Returns position, velocity and time, as a share of the episode's."""
-        return tf.stack(
-            [state.position, state.velocity, tf.cast(state.time, tf.float32) / self.max_steps],
-            axis=-1,
-        )
-
-    def cell(self, state: CarState) -> Tensor:
-        """Returns 0: states are not counted."""
-        return tf.zeros_like(state.time)
+        return tf.stack([state.position, state.velocity, tf.cast(state.time, tf.float32) / self.max_steps], axis=-1)

@@ -7,15 +7,14 @@ multiplied by the index z, and the `p_i` are D frozen random networks, with thei
 acts in each episode; each update averages the loss over K of them that are drawn anew, each with the targets of its
 own.
 
-Kernels are those of `bandit_env.networks.network` with one member: the network's, then the small one's, whose inputs
-are features, index and a constant. Shapes: S seeds, K indices, D numbers of an index, A actions.
+Kernels are those of `trainers.mlp.network` with one member: the network's, then the small one's, whose inputs are
+features, index and a constant. Shapes: S seeds, K indices, D numbers of an index, A actions.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -25,12 +24,13 @@ from bandit_env.networks.network import Kernels, Network
 from tf_ensembles import draws
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
+from trainers.mlp import network as networks
 
 
 def init(net: Network, seeds: Sequence[int], index_dim: int, hidden: Sequence[int]) -> tuple[Array, ...]:
     """Draws kernels `[S, 1, out, in]`; the small network's are those of a second member."""
     small = Network(net.hidden_sizes[-1] + index_dim, tuple(hidden), net.num_classes * index_dim)
-    return (*network.init(net, seeds, 1), *(kernel[:, 1:] for kernel in network.init(small, seeds, 2)))
+    return (*network.init(net, seeds, range(1)), *network.init(small, seeds, range(1, 2)))
 
 
 def draw_acting(key: Tensor, episode: Tensor, rows: Tensor, index_dim: int) -> Tensor:
@@ -52,21 +52,21 @@ def outputs_of(kernels: Kernels, layers: int, index: Tensor, x: Tensor | None) -
       kernels: of both networks, the first `layers` of them the base network's.
       layers: of the base network.
       index: `[S, K, D]`.
-      x: `[S, rows, in]` with a last column of ones, or None for one-hot rows, as in `network`.
+      x: `[S, rows, in]` with a last column of ones, or None for one-hot rows.
     """
     base, small = kernels[:layers], kernels[layers:]
-    below = network.layers_of(base, x)
-    features = tf.stop_gradient(below[-1])[:, :-1]  # without the unit that is always 1
+    below = networks.hidden_layers(base, x)
+    features = tf.stop_gradient(below[-1])[:, 0, :-1]  # without the unit that is always 1
     first, width = small[0][:, 0], features.shape[1]
     by_index = tf.matmul(first[..., width:-1], index, transpose_b=True) + first[..., -1:]  # [S, units, K]
     hidden = tf.matmul(first[..., :width], features)[:, :, tf.newaxis] + by_index[..., tf.newaxis]
     seeds, _, count, rows = hidden.shape
     hidden = tf.reshape(hidden, [seeds, -1, count * rows])  # One product for all indices.
     for kernel in small[1:]:
-        hidden = tf.matmul(kernel[:, 0], tf.nn.relu(hidden))
+        hidden = tf.matmul(kernel[:, 0], networks.with_one(tf.nn.relu(hidden)))
     matrix = tf.reshape(hidden, [seeds, -1, index.shape[2], count, rows])
     learned = tf.reduce_sum(matrix * tf.transpose(index, [0, 2, 1])[:, tf.newaxis, ..., tf.newaxis], axis=2)
-    return network.last_of(base, below) + tf.transpose(learned, [0, 2, 1, 3])
+    return networks.last_layer(base, x, below) + tf.transpose(learned, [0, 2, 1, 3])
 
 
 def mixed(priors: Tensor, index: Tensor) -> Tensor:
@@ -74,15 +74,3 @@ def mixed(priors: Tensor, index: Tensor) -> Tensor:
     flat = tf.reshape(priors, [*priors.shape[:2], -1])
     added = tf.matmul(index, flat) / math.sqrt(index.shape[2])
     return tf.reshape(added, [*index.shape[:2], *priors.shape[2:]])
-
-
-def adam(
-    kernels: Kernels, layers: int, gradients: Sequence[Tensor], moments: tuple[Kernels, Kernels], *given: Any
-) -> tuple[Kernels, tuple[Kernels, Kernels]]:
-    """Returns kernels and moments after a step of Adam: `network.adam` of both networks."""
-    parts = [
-        network.adam(kernels[own], gradients[own], (moments[0][own], moments[1][own]), *given)
-        for own in (slice(layers), slice(layers, None))
-    ]
-    (base, (base_first, base_second)), (small, (first, second)) = parts
-    return (*base, *small), ((*base_first, *first), (*base_second, *second))

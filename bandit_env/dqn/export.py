@@ -11,7 +11,6 @@ from bandit_env.networks import export
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.methods.epinet import Epinet
-from tf_ensembles.prior import PriorFunction
 
 
 def build_member(environment: Environment, hidden_sizes: tuple[int, ...]) -> keras.Model:
@@ -50,14 +49,10 @@ def make_ensemble(
     def build() -> keras.Model:
         return build_member(environment, learner.hidden_sizes)
 
-    prior = PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
-    ensemble = Ensemble(build, result.kernels[0].shape[1], prior, bootstrap, seed=seed)
+    members, prior = result.kernels[0].shape[1], export.make_prior(build, result)
+    ensemble = Ensemble(build, members, prior, bootstrap, seed=seed)
     ensemble.compile(keras.optimizers.Adam(learner.learning_rate), keras.losses.MeanSquaredError(), jit_compile=False)
-    ensemble(np.zeros([2, *environment.observation_shape], np.float32))
-    export.assign(ensemble.members, [kernel[place] for kernel in result.kernels])
-    if prior is not None:
-        export.assign(ensemble.priors, [kernel[place] for kernel in result.prior_kernels])
-    return ensemble
+    return export.assigned(ensemble, environment.observation_shape, result, place)
 
 
 def make_epinet(
@@ -88,13 +83,12 @@ def make_epinet(
         )
     whole = build_member(environment, learner.hidden_sizes)
     trunk = keras.Model(whole.inputs[0], whole.layers[-2].output)
-    prior = PriorFunction(lambda: build_member(environment, learner.hidden_sizes), 1.0, normalize=False)
     made = Epinet(
         trunk,
-        small[0].shape[2] - base[-2].shape[1],  # features, index and a constant; features and a constant
+        small[0].shape[2] - base[-1].shape[2],  # features, index and a constant; features and a constant
         num_outputs=environment.num_actions,
-        hidden=[kernel.shape[1] - 1 for kernel in small[:-1]],
-        prior=prior if result.prior_kernels else None,
+        hidden=[kernel.shape[1] for kernel in small[:-1]],
+        prior=export.make_prior(lambda: build_member(environment, learner.hidden_sizes), result),
         num_members=num_members,
         seed=seed,
     )

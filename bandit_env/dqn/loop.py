@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import steps, thompson
+from bandit_env import buffer, steps, thompson
 from bandit_env.dqn import epinet
 from bandit_env.dqn.environments import Environment, Outcome, World
 from bandit_env.networks import network
 from bandit_env.networks.network import Kernels
 from tf_ensembles.linear.inputs import Tensor
+from trainers.mlp import network as networks
 
 
 class Plan(NamedTuple):
@@ -103,7 +104,7 @@ def initial_state(plan: Plan, setting: Setting, kernels: Any, capacity: int) -> 
         plan.environment.start(setting.world, episode),
         kernels,
         (zeros, zeros),
-        network.outputs_of(kernels, None) if _has_table(plan) else kernels,
+        networks.outputs(kernels, None) if _has_table(plan) else kernels,
         Ring(rows, rows, tf.zeros([capacity, seeds], tf.int32), number, number),
     )
 
@@ -135,8 +136,8 @@ def take_step(plan: Plan, state: State, setting: Setting) -> tuple[State, Happen
     """Returns the state after a transition and, where one is due, an update."""
     environment = plan.environment
     cell = environment.cell(state.place)
-    below = network.layers_of(state.kernels, None) if _has_table(plan) else []
-    table = network.last_of(state.kernels, below) if _has_table(plan) else None
+    below = networks.hidden_layers(state.kernels, None) if _has_table(plan) else []
+    table = networks.last_layer(state.kernels, None, below) if _has_table(plan) else None
     action = choose(plan, state, setting, cell, table)
     count = tf.fill(tf.shape(cell), state.count)
     outcome = environment.step(setting.world, state.place, action, count)
@@ -206,7 +207,7 @@ def _value_by_index(plan: Plan, state: State, setting: Setting, cell: Tensor) ->
     x = with_constant(shown)[:, tf.newaxis]
     value = epinet.outputs_of(state.kernels, plan.layers, index, x)
     if plan.prior:
-        value += epinet.mixed(network.outputs_of(setting.prior, x), index)
+        value += epinet.mixed(networks.outputs(setting.prior, x), index)
     return value[:, 0, :, 0]
 
 
@@ -242,20 +243,11 @@ def _remember(plan: Plan, state: State, setting: Setting, action: Tensor, outcom
     return state._replace(count=state.count + 1, episode=episode, place=place, ring=ring)
 
 
-def draw_places(batch_key: Tensor, updates: Tensor, rows: Tensor, batch: int, filled: Tensor) -> Tensor:
-    """Returns the places of the ring buffer that an update reads, `[S, B]`."""
-    uniform = tf.transpose(steps.uniform(batch_key, tf.cast(updates, tf.int64), rows, batch))
-    return tf.minimum(tf.cast(uniform * tf.cast(filled, tf.float32), tf.int32), filled - 1)
-
-
 def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], table: Tensor | None) -> tuple[Any, ...]:
     """Returns kernels, moments and target after an update of all members."""
-    ring, rows = state.ring, setting.world.rows
-    capacity, seeds = ring.action.shape
-    filled = tf.cast(tf.minimum(state.count, capacity), tf.int32)
-    place = draw_places(setting.batch_key, state.updates, rows, plan.batch, filled)
-    index = place * seeds + tf.range(seeds)[:, tf.newaxis]
-    batch = Ring(*(tf.gather(tf.reshape(part, [-1, *part.shape[2:]]), index) for part in ring))
+    filled = tf.cast(tf.minimum(state.count, state.ring.action.shape[0]), tf.int32)
+    place = buffer.draw_places(setting.batch_key, state.updates, setting.world.rows, plan.batch, filled)
+    batch = buffer.read(state.ring, place)
     weight, noise = _bootstrapped(plan, state, setting, place)
     refresh = tf.equal(state.updates % plan.period, 0)
     reward = batch.reward[:, tf.newaxis]
@@ -267,7 +259,7 @@ def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], tabl
 
     def values(kernels: Kernels, x: Tensor | None) -> Tensor:
         if index is None:
-            return network.outputs_of(kernels, x)
+            return networks.outputs(kernels, x)
         return epinet.outputs_of(kernels, plan.layers, index, x)
 
     def mixed(priors: Tensor) -> Tensor:
@@ -280,8 +272,8 @@ def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], tabl
     elif plan.cells:
         learned = table
     else:
-        below = network.layers_of(state.kernels, x)
-        learned = network.last_of(state.kernels, below)
+        below = networks.hidden_layers(state.kernels, x)
+        learned = networks.last_layer(state.kernels, x, below)
     if _has_table(plan):
         target = tf.where(refresh, learned, state.target)
     else:
@@ -300,8 +292,8 @@ def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], tabl
     else:
         online, online_after, target_after = learned, values(state.kernels, batch.after), values(target, batch.after)
         if plan.prior:
-            online += mixed(network.outputs_of(setting.prior, x))
-            prior_after = mixed(network.outputs_of(setting.prior, batch.after))
+            online += mixed(networks.outputs(setting.prior, x))
+            prior_after = mixed(networks.outputs(setting.prior, batch.after))
             online_after, target_after = online_after + prior_after, target_after + prior_after
         taken = tf.one_hot(batch.action, online.shape[2], axis=1)[:, tf.newaxis]  # [S, 1, A, B]
         value = tf.reduce_sum(online * taken, axis=2)
@@ -310,10 +302,10 @@ def _learn(plan: Plan, state: State, setting: Setting, below: list[Tensor], tabl
         gradient = error[:, :, tf.newaxis] * taken
     given = (state.moments, state.updates + 1, setting.rate)
     if index is None:
-        gradients = network.backward(state.kernels, x, below, gradient)
-        return *network.adam(state.kernels, gradients, *given), target
-    gradients = tape.gradient(learned, state.kernels, gradient / float(index.shape[1]))  # the mean over indices
-    return *epinet.adam(state.kernels, plan.layers, gradients, *given), target
+        gradients = networks.backward(state.kernels, x, below, gradient)
+    else:
+        gradients = tape.gradient(learned, state.kernels, gradient / float(index.shape[1]))  # the mean over indices
+    return *networks.adam(state.kernels, gradients, *given), target
 
 
 def _indices(plan: Plan, state: State, setting: Setting) -> Tensor | None:
@@ -325,18 +317,9 @@ def _indices(plan: Plan, state: State, setting: Setting) -> Tensor | None:
 
 def _bootstrapped(plan: Plan, state: State, setting: Setting, place: Tensor) -> tuple[Tensor, Any]:
     """Returns the weight of each row for each member, `[S, M, B]`, and noise on targets, or None."""
-    seeds, members = state.kernels[0].shape[:2]
     if plan.bootstrap is None:
         return tf.ones([1, 1, 1]), None
-    made = plan.bootstrap[0](**dict(plan.bootstrap[1]))
-    capacity = state.ring.action.shape[0]
+    capacity, members = state.ring.action.shape[0], state.kernels[0].shape[1]
     place = tf.cast(place, tf.int64)
     number = place + capacity * tf.math.floordiv(state.count - 1 - place, tf.constant(capacity, tf.int64))
-    ids = tf.reshape(steps.make_ids(number, setting.world.rows[:, tf.newaxis]), [-1])
-    names = tf.range(members, dtype=tf.int64)
-
-    def by_seed(drawn: Tensor) -> Tensor:
-        return tf.transpose(tf.reshape(drawn, [seeds, plan.batch, members]), [0, 2, 1])
-
-    noise = made.target_noise(setting.seed, ids, names, 1)
-    return by_seed(made.weights(setting.seed, ids, names)), None if noise is None else by_seed(noise)
+    return buffer.bootstrapped(plan.bootstrap, setting.seed, number, setting.world.rows, members)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bandit_env import buffer
 from bandit_env.dqn import epinet, loop
 from bandit_env.dqn.agents import Agent as Agent
 from bandit_env.dqn.agents import Learner as Learner
@@ -27,6 +28,7 @@ from bandit_env.networks import network
 from bandit_env.problems import check_sizes
 from tf_ensembles import draws, files, machine
 from tf_ensembles.base import Array
+from trainers.mlp import network as networks
 
 BLOCK_STEPS = 1000  # steps per call of the graph at most
 BLOCK_MEMBERS = 10  # members of several seeds that one graph holds, about; measured best
@@ -242,10 +244,9 @@ def run_dqn(
 
 def make_plan(agent: Agent, environment: Environment, learner: Learner) -> loop.Plan:
     """Returns what a graph is compiled for, beside shapes."""
-    bootstrap = agent.bootstrap
     return loop.Plan(
         environment=environment,
-        bootstrap=None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items()))),
+        bootstrap=buffer.hashable(agent.bootstrap),
         prior=agent.prior_scale > 0.0,
         batch=learner.batch_size,
         every=learner.update_every,
@@ -262,11 +263,11 @@ def _start(
     """Returns setting and state of a block of seeds, and first layers with the inputs that are never seen."""
     world = environment.make_world(seeds, seed)
     net = network.Network(math.prod(environment.observation_shape), learner.hidden_sizes, environment.num_actions)
-    drawn = {"kernels": network.init(net, seeds, agent.num_members), "prior": ()}
+    drawn = {"kernels": network.init(net, seeds, range(agent.num_members)), "prior": ()}
     if agent.index_dim:
         drawn["kernels"] = epinet.init(net, seeds, agent.index_dim, agent.index_hidden)
     if plan.prior:
-        drawn["prior"] = network.init(net, seeds, agent.index_dim or agent.num_members, prior=True)
+        drawn["prior"] = network.init(net, seeds, range(agent.index_dim or agent.num_members), prior=True)
     full = {name: kernels[0] for name, kernels in drawn.items() if kernels}
     if plan.cells:
         columns = _columns(environment)
@@ -276,7 +277,7 @@ def _start(
         scale = np.full([len(seeds)], agent.prior_scale, np.float32)
         examples = None if plan.cells else _examples(environment, world, seed)
         prior = tuple(tf.constant(kernel) for kernel in network.normalized(drawn["prior"], examples, scale))
-        table = network.outputs_of(prior, None) if plan.cells else table
+        table = networks.outputs(prior, None) if plan.cells else table
 
     def key(purpose: draws.Purpose) -> tf.Tensor:
         return tf.constant(draws.key(seed, purpose), tf.int64)

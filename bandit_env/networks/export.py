@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.networks import network
 from bandit_env.networks.rollout import Learner, Result
 from tf_ensembles.base import Array, Predictive
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.prior import PriorFunction
+from trainers.mlp import network as networks
 
 
 def build_member(features: int, hidden_sizes: Sequence[int], heads: int = 1) -> keras.Model:
@@ -53,44 +53,49 @@ def make_ensemble(
       bootstrap: that of the agent.
       seed: that of the rollout.
     """
-    kernels = [kernel[problem] for kernel in result.kernels]
-    members, heads = kernels[-1].shape[:2]
-    features = kernels[0].shape[2] - 1 + (heads if heads > 1 else 0)
+    members, heads = result.kernels[-1].shape[1:3]
+    features = result.kernels[0].shape[3] - 1 + (heads if heads > 1 else 0)
 
     def build() -> keras.Model:
         return build_member(features, learner.hidden_sizes, heads)
 
-    prior = PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
-    ensemble = Ensemble(build, members, prior, bootstrap, seed=seed)
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if binary else keras.losses.MeanSquaredError()
+    ensemble = Ensemble(build, members, make_prior(build, result), bootstrap, seed=seed)
     ensemble.compile(keras.optimizers.Adam(learner.learning_rate), loss, jit_compile=False)
-    ensemble(np.zeros([2, features], np.float32))
-    assign(ensemble.members, kernels)
-    if prior is not None:
-        assign(ensemble.priors, [kernel[problem] for kernel in result.prior_kernels])
+    return assigned(ensemble, (features,), result, problem)
+
+
+def make_prior(build: Callable[[], keras.Model], result: Any) -> PriorFunction | None:
+    """Returns prior functions of the same architecture, where a result has some; their scale is in their kernels."""
+    return PriorFunction(build, 1.0, normalize=False) if result.prior_kernels else None
+
+
+def assigned(ensemble: Ensemble, shape: tuple[int, ...], result: Any, place: int) -> Ensemble:
+    """Returns an ensemble of dense layers with the weights and priors of one problem, or seed, of a result."""
+    ensemble(np.zeros([2, *shape], np.float32))
+    assign(ensemble.members, [kernel[place] for kernel in result.kernels])
+    if result.prior_kernels:
+        assign(ensemble.priors, [kernel[place] for kernel in result.prior_kernels])
     return ensemble
 
 
 def make_predictive(result: Result, problem: int) -> Predictive:
     """Returns logits of both classes of a reward, `[batch, members, 2]`, of one problem's networks of one output."""
-    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in _both(result)]
+    parts = [part for part in (result.kernels, result.prior_kernels) if part]
+    kernels = [tuple(tf.constant(kernel[problem : problem + 1]) for kernel in part) for part in parts]
 
     def predict(x: Array) -> Array:
         rows = tf.constant(np.concatenate([x, np.ones([len(x), 1])], axis=1)[np.newaxis], tf.float32)
-        logit = sum(network.outputs_of(part, rows)[0, :, 0] for part in kernels)
+        logit = sum(networks.outputs(part, rows)[0, :, 0] for part in kernels)
         return tf.stack([tf.zeros_like(logit), logit], axis=-1).numpy().swapaxes(0, 1)
 
     return predict
 
 
-def _both(result: Result) -> list[tuple[Array, ...]]:
-    return [part for part in (result.kernels, result.prior_kernels) if part]
-
-
 def dense_weights(kernels: Sequence[Array]) -> list[Array]:
     """Returns Keras's weights, kernels `[M, in, out]` and biases `[M, out]` in turns, from kernels `[M, out, in]`."""
-    rows = [kernel[:, :-1] for kernel in kernels[:-1]] + [kernels[-1]]  # without the units that are always 1
-    return list(itertools.chain(*((np.swapaxes(row[..., :-1], 1, 2), row[..., -1]) for row in rows)))
+    pairs = ((np.swapaxes(kernel[..., :-1], 1, 2), kernel[..., -1]) for kernel in kernels)
+    return list(itertools.chain(*pairs))
 
 
 def assign(stack: Any, kernels: Sequence[Array]) -> None:

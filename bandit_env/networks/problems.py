@@ -76,8 +76,13 @@ def make_random_network(
         for seed, own in zip(map(int, seeds), features, strict=True)
     ]
     mean = np.asarray(means, np.float32)[:, None]
-    return _checked(
-        f"random-network-t{temperature:g}", seeds, features[:, None], mean, np.zeros_like(mean), Noise.BINARY
+    return NeuralProblems(
+        f"random-network-t{temperature:g}",
+        tuple(map(int, seeds)),
+        features[:, None],
+        mean,
+        np.zeros_like(mean),
+        Noise.BINARY,
     )
 
 
@@ -94,6 +99,7 @@ def make_wheel(seeds: Sequence[int], horizon: int, delta: float = 0.9, unit: flo
     """
     horizon = checks.integer("horizon", horizon, 1)
     checks.number("delta", delta, "(0, 1)")
+    checks.number("unit", unit, "(0, inf)")
     uniforms = _uniforms(seeds, 2 * horizon).reshape(len(seeds), horizon, 2)
     radius, angle = np.sqrt(uniforms[..., 0]), 2.0 * np.pi * uniforms[..., 1]
     x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).astype(np.float32)
@@ -102,7 +108,9 @@ def make_wheel(seeds: Sequence[int], horizon: int, delta: float = 0.9, unit: flo
     np.put_along_axis(
         means, quadrant[..., None], np.where(radius > delta, 50.0, 1.0).astype(np.float32)[..., None], axis=2
     )
-    return _checked(f"wheel-{delta:g}", seeds, x[:, :, None], means, np.full_like(means, 0.01), Noise.NORMAL, unit)
+    return NeuralProblems(
+        f"wheel-{delta:g}", tuple(map(int, seeds)), x[:, :, None], means, np.full_like(means, 0.01), Noise.NORMAL, unit
+    )
 
 
 def make_data(name: str, seeds: Sequence[int], horizon: int) -> NeuralProblems:
@@ -134,22 +142,9 @@ def make_data(name: str, seeds: Sequence[int], horizon: int) -> NeuralProblems:
         benign = y[index] == 1
         means = np.stack([np.zeros(index.shape), np.where(benign, 5.0, -15.0)], axis=-1).astype(np.float32)
         deviation = np.stack([np.zeros(index.shape), np.where(benign, 0.0, 20.0)], axis=-1).astype(np.float32)
-        return _checked(name, seeds, contexts, means, deviation, Noise.SIGN, 10.0)
+        return NeuralProblems(name, tuple(map(int, seeds)), contexts, means, deviation, Noise.SIGN, 10.0)
     means = np.eye(int(y.max()) + 1, dtype=np.float32)[y[index]]
-    return _checked(name, seeds, contexts, means, np.zeros_like(means), Noise.BINARY)
-
-
-def _checked(
-    name: str,
-    seeds: Sequence[int],
-    contexts: Array,
-    means: Array,
-    deviations: Array,
-    noise: Noise,
-    unit: float = 1.0,
-) -> NeuralProblems:
-    checks.number("unit", unit, "(0, inf)")
-    return NeuralProblems(name, tuple(int(seed) for seed in seeds), contexts, means, deviations, noise, unit)
+    return NeuralProblems(name, tuple(map(int, seeds)), contexts, means, np.zeros_like(means), Noise.BINARY)
 
 
 def _uniforms(seeds: Sequence[int], count: int) -> Array:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bandit_env import buffer
 from bandit_env.networks import network, simulation
 from bandit_env.networks.problems import NeuralProblems
 from bandit_env.networks.simulation import Kind as Kind
@@ -183,18 +184,16 @@ def _network(problems: NeuralProblems, learner: Learner) -> network.Network:
 def _start(agent: Agent, problems: NeuralProblems, learner: Learner) -> tuple[Array, ...]:
     if agent.kind is Kind.LINEAR:
         return ()
-    return network.init(_network(problems, learner), problems.seeds, agent.num_members)
+    return network.init(_network(problems, learner), problems.seeds, range(agent.num_members))
 
 
 def make_plan(agent: Agent, problems: NeuralProblems, learner: Learner, has_prior: bool) -> simulation.Plan:
     """Returns what a graph is compiled for, beside shapes."""
-    bootstrap = agent.bootstrap
-    distribution = None if bootstrap is None else (type(bootstrap), tuple(sorted(bootstrap.get_config().items())))
     return simulation.Plan(
         kind=Kind(agent.kind),
         noise=problems.noise,
         heads=problems.heads,
-        bootstrap=distribution,
+        bootstrap=buffer.hashable(agent.bootstrap),
         prior=has_prior,
         batch=learner.batch_size,
         every=learner.pace[1],
@@ -212,7 +211,7 @@ def make_setting(
     scale = np.broadcast_to(np.asarray(agent.prior_scale, np.float32), [count])
     prior: tuple[Array, ...] = ()
     if has_prior:
-        drawn = network.init(_network(problems, learner), problems.seeds, agent.num_members, prior=True)
+        drawn = network.init(_network(problems, learner), problems.seeds, range(agent.num_members), prior=True)
         examples = contexts[:, :EXAMPLES].reshape(count, -1, contexts.shape[-1])
         prior = network.normalized(drawn, examples, scale)
 

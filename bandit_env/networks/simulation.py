@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import steps, thompson
+from bandit_env import buffer, steps, thompson
 from bandit_env.networks import linear, network
 from bandit_env.networks.network import Kernels
 from bandit_env.networks.problems import Noise
 from tf_ensembles.linear.inputs import Tensor
+from trainers.mlp import network as networks
 
 
 class Kind(enum.StrEnum):
@@ -173,7 +174,7 @@ def _remember(
     place = tf.cast(step % ring.step.shape[0], tf.int32)
     prior = tf.zeros_like(ring.prior[0])
     if plan.prior:
-        outputs = network.outputs_of(setting.prior, taken[:, tf.newaxis])[..., 0]  # [J, M, H]
+        outputs = networks.outputs(setting.prior, taken[:, tf.newaxis])[..., 0]  # [J, M, H]
         prior = tf.reduce_sum(outputs * tf.one_hot(head, plan.heads)[:, tf.newaxis], axis=2)
     new = Ring(taken, head, reward, prior, step)
     ring = Ring(*(steps.put(part, place, value) for part, value in zip(ring, new, strict=True)))
@@ -202,8 +203,7 @@ def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
     filled = tf.minimum(tf.cast(step, tf.int32) + 1, state.ring.step.shape[0])
 
     def body(done: Tensor, state: State) -> tuple[Tensor, State]:
-        uniform = steps.uniform(setting.batch_key, tf.cast(state.updates, tf.int64), setting.rows, plan.batch)
-        place = tf.minimum(tf.cast(tf.transpose(uniform) * tf.cast(filled, tf.float32), tf.int32), filled - 1)
+        place = buffer.draw_places(setting.batch_key, state.updates, setting.rows, plan.batch, filled)
         return done + 1, update(plan, state, setting, place)
 
     return tf.while_loop(lambda done, _: done < setting.updates, body, (tf.constant(0), state))[1]
@@ -211,39 +211,26 @@ def _updated(plan: Plan, state: State, setting: Setting, step: Tensor) -> State:
 
 def update(plan: Plan, state: State, setting: Setting, place: Tensor) -> State:
     """Returns the state after a step of Adam on the decisions at places `[J, batch]` of the ring buffer."""
-    ring, problems = state.ring, setting.contexts.shape[1]
-    members = state.kernels[0].shape[1]
-    index = place * problems + tf.range(problems)[:, tf.newaxis]
-
-    def read(part: Tensor) -> Tensor:
-        return tf.gather(tf.reshape(part, [-1, *part.shape[2:]]), index)
-
-    offset = tf.transpose(read(ring.prior), [0, 2, 1])
+    number, members = tf.gather(state.ring.step, place), state.kernels[0].shape[1]
+    x, head, target, prior = buffer.read(state.ring[:4], place)
+    offset, target = tf.transpose(prior, [0, 2, 1]), target[:, tf.newaxis]
     weight = tf.ones_like(offset)
     if plan.bootstrap is not None:
-        made = plan.bootstrap[0](**dict(plan.bootstrap[1]))
-        ids = tf.reshape(steps.make_ids(tf.gather(ring.step, place), setting.rows[:, tf.newaxis]), [-1])
-        names = tf.range(members, dtype=tf.int64)
-        shape = [problems, plan.batch, members]
-        weight = tf.transpose(tf.reshape(made.weights(setting.seed, ids, names), shape), [0, 2, 1])
-        noise = made.target_noise(setting.seed, ids, names, 1)
+        weight, noise = buffer.bootstrapped(plan.bootstrap, setting.seed, number, setting.rows, members)
         if noise is not None:
-            offset -= tf.transpose(tf.reshape(noise, shape), [0, 2, 1])
+            offset -= noise
     masks = None
     if plan.kind is Kind.DROPOUT:
-        masks = _masks(state.kernels, setting, tf.cast(state.updates, tf.int64), plan.batch)
-    gradients = network.gradients_of(
-        state.kernels,
-        read(ring.x),
-        read(ring.head),
-        read(ring.reward),
-        offset,
-        weight,
-        plan.noise is Noise.BINARY,
-        masks,
-    )
+        drawn = _masks(state.kernels, setting, tf.cast(state.updates, tf.int64), plan.batch)
+        masks = [mask[:, tf.newaxis] for mask in drawn]
+    chosen = tf.one_hot(head, plan.heads, axis=1)[:, tf.newaxis]  # [J, 1, H, batch]
+    hidden = networks.hidden_layers(state.kernels, x, masks)
+    value = tf.reduce_sum(networks.last_layer(state.kernels, x, hidden) * chosen, axis=2) + offset
+    error = tf.sigmoid(value) - target if plan.noise is Noise.BINARY else 2.0 * (value - target)
+    by_output = (error * weight / float(plan.batch))[:, :, tf.newaxis] * chosen
+    gradients = networks.backward(state.kernels, x, hidden, by_output, masks)
     updates = state.updates + 1
-    kernels, moments = network.adam(state.kernels, gradients, state.moments, updates, setting.rate)
+    kernels, moments = networks.adam(state.kernels, gradients, state.moments, updates, setting.rate)
     return state._replace(kernels=kernels, moments=moments, updates=updates)
 
 
@@ -265,7 +252,7 @@ def _features(plan: Plan, state: State, x: Tensor) -> Tensor:
     """Returns what a linear model reads, `[J, rows, D]`: x itself, or the last hidden layer at it."""
     if plan.kind is Kind.LINEAR:
         return x
-    return tf.linalg.matrix_transpose(network.hidden_of(_single(state.kernels), x))
+    return tf.linalg.matrix_transpose(networks.hidden_layers(_single(state.kernels), x)[-1])
 
 
 def _single(kernels: Kernels) -> Kernels:
@@ -273,15 +260,14 @@ def _single(kernels: Kernels) -> Kernels:
 
 
 def _masks(kernels: Kernels, setting: Setting, step: Tensor, rows: int) -> list[Tensor]:
-    """Returns what hidden layers `[J, units + 1, rows]` are multiplied by; the constant unit always stays."""
+    """Returns what the units of hidden layers, `[J, units, rows]`, are multiplied by."""
     masks, first, problems = [], 0, setting.contexts.shape[1]
-    sizes = [kernel.shape[2] - 1 for kernel in kernels[:-1]]
+    sizes = [kernel.shape[2] for kernel in kernels[:-1]]
     drawn = steps.uniforms_at(setting.dropout_key, tf.reshape(step, [1]), steps.places(setting.rows, rows * sum(sizes)))
     drawn = tf.reshape(drawn, [rows * sum(sizes), problems])
     rate = setting.dropout[:, tf.newaxis, tf.newaxis]
     for size in sizes:
         own = tf.reshape(tf.transpose(drawn[first : first + rows * size]), [problems, size, rows])
         first += rows * size
-        stays = tf.cast(own >= rate, tf.float32) / (1.0 - rate)
-        masks.append(tf.concat([stays, tf.ones([problems, 1, rows])], axis=1))
+        masks.append(tf.cast(own >= rate, tf.float32) / (1.0 - rate))
     return masks

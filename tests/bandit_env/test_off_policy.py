@@ -26,11 +26,11 @@ def test_estimates_are_the_formulas():
     values = rng.normal(size=[4, 2])
     found = off_policy.evaluate(action, reward, propensity, policy, values)
     weight = np.array([1.0, 3.2, 0.2, 1.0])
-    np.testing.assert_allclose(found["IPS"].value, np.mean(weight * reward))
-    np.testing.assert_allclose(found["IPS"].standard_error, np.std(weight * reward, ddof=1) / 2.0)
-    np.testing.assert_allclose(found["SNIPS"].value, np.sum(weight * reward) / weight.sum())
+    np.testing.assert_allclose(found["IPS"].estimate, np.mean(weight * reward))
+    np.testing.assert_allclose(found["IPS"].error, np.std(weight * reward, ddof=1) / 2.0)
+    np.testing.assert_allclose(found["SNIPS"].estimate, np.sum(weight * reward) / weight.sum())
     taken = values[np.arange(4), action]
-    np.testing.assert_allclose(found["DR"].value, np.mean((policy * values).sum(1) + weight * (reward - taken)))
+    np.testing.assert_allclose(found["DR"].estimate, np.mean((policy * values).sum(1) + weight * (reward - taken)))
     np.testing.assert_allclose(found.effective_size, weight.sum() ** 2 / (weight**2).sum())
     assert any("effective decisions" in note for note in found.warnings)
 
@@ -43,8 +43,8 @@ def test_intervals_hold_the_truth_and_the_model_narrows_them():
         found = off_policy.evaluate(log.action, log.reward, log.propensity, policy, means)
         # Given the contexts, whose values the model knows, rewards and actions are random.
         truth = (policy * means).sum(1).mean()
-        inside.append([abs(found[name].value - truth) < 2.0 * found[name].standard_error for name in ("IPS", "SNIPS")])
-        widths.append([found[name].standard_error for name in ("IPS", "DR")])
+        inside.append([abs(found[name].estimate - truth) < 2.0 * found[name].error for name in ("IPS", "SNIPS")])
+        widths.append([found[name].error for name in ("IPS", "DR")])
     assert np.mean(inside, axis=0).min() > 0.95 - 3.0 * np.sqrt(0.05 * 0.95 / 40)
     assert np.mean(widths, axis=0)[1] < np.mean(widths, axis=0)[0]
 
@@ -68,11 +68,11 @@ def test_policies_of_a_log_are_valued_as_they_would_earn():
     best = means.max(1).mean()
     greedy, thompson = found["greedy"]["DR"], found["Thompson sampling"]["DR"]
     # The linear model is right: greedy and Thompson sampling come close to the best, uniform does not.
-    assert abs(greedy.value - best) < 4.0 * greedy.standard_error + 0.02
-    assert abs(thompson.value - best) < 4.0 * thompson.standard_error + 0.05
+    assert abs(greedy.estimate - best) < 4.0 * greedy.error + 0.02
+    assert abs(thompson.estimate - best) < 4.0 * thompson.error + 0.05
     uniform = found["uniform"]["DR"]
-    assert abs(uniform.value - means.mean()) < 4.0 * uniform.standard_error
-    assert found["the log's own"]["IPS"].value == pytest.approx(log.reward.mean())
+    assert abs(uniform.estimate - means.mean()) < 4.0 * uniform.error
+    assert found["the log's own"]["IPS"].estimate == pytest.approx(log.reward.mean())
     assert any(name.startswith("always action") for name in found)
 
 

@@ -1,7 +1,5 @@
 """The compiled rollout against exact Thompson sampling written in NumPy, with its own problems and generator."""
 
-import pathlib
-import re
 import subprocess
 import sys
 
@@ -230,25 +228,6 @@ def test_bad_parameters_are_named():
         problems.constant_noise(0.0)
 
 
-def test_former_names_work_and_say_so():
-    with pytest.warns(DeprecationWarning, match="noise_law is now noise"):
-        made = problems.make_problems(3, 4, 2, noise_law=problems.constant_noise(0.5))
-    assert (made.noise_variance == 0.5).all()
-    with pytest.warns(DeprecationWarning, match="noise_law is now noise"):
-        former = bandit_env.run_bandit("ensemble-bp", 4, 5, noise_law=problems.constant_noise(0.5))
-    now = bandit_env.run_bandit("ensemble-bp", 4, 5, noise=problems.constant_noise(0.5))
-    np.testing.assert_array_equal(former.regret, now.regret)
-    with pytest.raises(TypeError, match="Received: both"), pytest.warns(DeprecationWarning, match="noise"):
-        problems.make_problems(3, 4, 2, noise=problems.constant_noise(1.0), noise_law=problems.constant_noise(0.5))
-    with pytest.warns(DeprecationWarning, match="NoiseFunction"):
-        assert problems.NoiseLaw is problems.NoiseFunction
-    sys.modules.pop("bandit_env.parameters", None)  # Another test may have asked for it.
-    vars(bandit_env).pop("parameters", None)
-    with pytest.warns(DeprecationWarning, match=r"bandit_env\.thompson"):
-        from bandit_env import parameters
-    assert parameters.AgentParameters is bandit_env.AgentParameters
-
-
 def test_only_agents_need_tf_agents():
     code = """
 import sys
@@ -266,12 +245,3 @@ for name in ("linear", "neural", "environment", "driver", "tasks"):
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-def test_only_agents_import_tf_agents_and_nothing_switches_keras_but_their_package():
-    folder = pathlib.Path(bandit_env.__file__).parent
-    for path in folder.rglob("*.py"):
-        text, within = path.read_text(), folder / "agents" in path.parents
-        assert within or not re.search(r"^\s*(from|import) tf_agents", text, flags=re.MULTILINE), path
-        assert "noqa: E402" not in text
-        assert ("import_tf_agents()" in text) == (path == folder / "agents" / "__init__.py")

@@ -6,7 +6,7 @@ the same seed gives the same bits for any number of workers. XLA compiles once p
 hyperparameters, the number of steps and the number of training examples are no part of the shape.
 
 Shapes: x `[examples, inputs]`, y `[examples]`, kernels `[members, units_out, units_in + 1]`,
-logits `[batch, members, classes]`. `graph` holds the graphs and says how they are laid out.
+logits `[batch, members, classes]`. `graph` holds the graphs, and `network` says how arrays are laid out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from tf_ensembles import bootstrap as bootstraps
 from tf_ensembles import checks, draws, machine
 from trainers.mlp import graph as compiled_graph
-from trainers.mlp.graph import Network as Network
-
-Floats = NDArray[np.float32]
+from trainers.mlp import network as networks
+from trainers.mlp.network import Floats
+from trainers.mlp.network import Network as Network
 
 # Members per block at most: larger blocks share the cost of a minibatch, smaller ones feed more cores. Measured best.
 BLOCK_MEMBERS = 25
@@ -84,35 +84,13 @@ def flatten(x: NDArray[Any]) -> Floats:
 
 
 def init_kernels(network: Network, groups: Sequence[Group], seed: int, *, prior: bool = False) -> tuple[Floats, ...]:
-    """Draws initial kernels `[members, out, in]`: truncated normal with scale `1 / sqrt(fan_in)`, cut at two sigma.
+    """Draws initial kernels `[members, out, in]`: a member starts alike in an ensemble of any size.
 
-    A pure function of (seed, member within its group, position): a member starts alike in an ensemble of any size.
     Biases are 0, except the first where a group asks for it. Priors always have a random first bias.
     """
     members = np.concatenate([np.arange(group.num_members) for group in groups])
     random_bias = np.concatenate([np.full(group.num_members, prior or group.random_bias) for group in groups])
-    purpose, first_id = draws.Purpose.MLP_PRIOR if prior else draws.Purpose.MLP_WEIGHTS, 0
-    kernels = []
-    for layer, (size_out, size_in) in enumerate(network.kernel_shapes):
-        last = layer == len(network.kernel_shapes) - 1
-        units = size_out if last else size_out - 1
-        ids = np.arange(first_id, first_id + units * size_in)
-        first_id += units * size_in
-        uniform = draws.uniform(seed, ids, members, purpose=purpose)[..., 0].numpy()
-        values = _truncated_normal(uniform).T.reshape(len(members), units, size_in) / np.float32(math.sqrt(size_in - 1))
-        keep_bias = random_bias if layer == 0 else np.zeros(len(members), bool)
-        values[:, :, -1] *= keep_bias[:, None]
-        if not last:
-            constant_unit = np.zeros((len(members), 1, size_in), np.float32)
-            constant_unit[:, :, -1] = 1.0
-            values = np.concatenate([values, constant_unit], axis=1)
-        kernels.append(values)
-    return tuple(kernels)
-
-
-def _truncated_normal(uniform: Floats) -> Floats:
-    low, high = 0.5 * (1 + math.erf(-2 / math.sqrt(2))), 0.5 * (1 + math.erf(2 / math.sqrt(2)))
-    return tf.math.ndtri(np.float32(low) + np.float32(high - low) * uniform).numpy()
+    return networks.init(network, seed, members, random_bias, prior=prior)
 
 
 def draw_order(num_examples: int, num_draws: int, seed: int) -> NDArray[np.int32]:

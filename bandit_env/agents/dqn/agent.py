@@ -174,11 +174,8 @@ class EnsembleDqnAgent(tf_agent.TFAgent):
             )
         reward, action = experience.reward[:, :-1], experience.action[:, 0]
         finite = tf.reduce_all(tf.math.is_finite(reward))
-        fits = tf.reduce_all((action >= 0) & (action < self.num_actions))
-        low, high = tf.reduce_min(action), tf.reduce_max(action)
-        checks = [
-            tf.debugging.Assert(finite, ["Expected finite rewards. Received:", reward]),
-            tf.debugging.Assert(fits, [f"Expected actions in [0, {self.num_actions}). Received:", low, "to", high]),
-        ]
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            return experience._replace(reward=tf.identity(experience.reward))
+        checks = (
+            (finite, ["Expected finite rewards. Received:", reward]),
+            observations.actions_fit(action, self.num_actions),
+        )
+        return experience._replace(reward=observations.where_all_hold(experience.reward, *checks))

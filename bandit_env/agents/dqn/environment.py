@@ -9,6 +9,7 @@ from tf_agents.environments import tf_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
+from bandit_env.agents import observations
 from bandit_env.dqn.environments import Environment
 from tf_ensembles.linear.inputs import Tensor
 
@@ -61,12 +62,8 @@ class GraphEnvironment(tf_environment.TFEnvironment, tf.Module):
         action = tf.cast(tf.convert_to_tensor(action), tf.int32)
         if not action.shape.is_compatible_with([self.batch_size]):
             raise ValueError(f"Expected one action per row, [{self.batch_size}]. Received: shape {action.shape}")
-        count = self.environment.num_actions
-        fits = tf.reduce_all((action >= 0) & (action < count))
-        said = [f"Expected actions in [0, {count}). Received:", tf.reduce_min(action), "to", tf.reduce_max(action)]
-        check = tf.debugging.Assert(fits, said)
-        with tf.control_dependencies([] if check is None else [check]):
-            return self._moved(tf.identity(action))
+        fits = observations.actions_fit(action, self.environment.num_actions)
+        return self._moved(observations.where_all_hold(action, fits))
 
     def _moved(self, action: Tensor) -> ts.TimeStep:
         """Steps the rows that are within an episode, and starts one in the others."""

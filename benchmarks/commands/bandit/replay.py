@@ -104,7 +104,7 @@ def to_table(found: dict[str, off_policy.Evaluation], names: list[str]) -> pd.Da
     for policy, evaluation in found.items():
         row: dict[str, Any] = {"policy": _named(policy, names)}
         for estimate in evaluation.estimates:
-            row[estimate.method] = estimate.value
+            row[estimate.method] = estimate.estimate
             row[f"{estimate.method}_low"], row[f"{estimate.method}_high"] = estimate.low, estimate.high
         numbers = {"effective_decisions": evaluation.effective_size, "largest_weight": evaluation.largest_weight}
         rows.append({**row, **numbers, "warnings": "; ".join(evaluation.warnings)})

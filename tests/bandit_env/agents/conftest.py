@@ -1,4 +1,4 @@
-"""All tests of this folder need TF-Agents."""
+"""All tests of this folder, and of those in it, need TF-Agents."""
 
 import pathlib
 
@@ -9,5 +9,5 @@ FOLDER = pathlib.Path(__file__).parent
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.parent == FOLDER:
+        if FOLDER in item.path.parents:
             item.add_marker(needs("tf_agents"))

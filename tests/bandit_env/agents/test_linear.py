@@ -305,9 +305,3 @@ def test_bad_experience_is_an_error():
             loop.agent.train(good._replace(**change))
     with pytest.raises(ValueError, match="batch of the agent's 2 problems"):
         loop.agent.policy.action(bandit_env.HeteroscedasticLinearBandit(3).reset())
-
-
-def test_a_former_keyword_of_the_environment_works_and_says_what_replaced_it():
-    with pytest.warns(DeprecationWarning, match="noise_law is now noise"):
-        env = bandit_env.HeteroscedasticLinearBandit(2, noise_law=problems.constant_noise(0.25))
-    assert (env.noise_variance == 0.25).all()

@@ -36,8 +36,7 @@ def written_out(agent, environment, learner, place, start, num_steps):
     """One seed's run: actions, and the weights of both networks at the end."""
     seed, row, split = SEEDS[place], tf.constant([SEEDS[place]], tf.int64), len(learner.hidden_sizes) + 1
     world, dim = environment.make_world([seed]), agent.index_dim
-    parts = [plain(start.kernels[own], place, 0) for own in (slice(split), slice(split, None))]
-    nets = [tf.constant(one, tf.float64) for part in parts for one in part]
+    nets = [tf.constant(one, tf.float64) for one in plain(start.kernels, place, 0)]
     priors = [[tf.constant(one, tf.float64) for one in plain(start.prior_kernels, place, i)] for i in range(dim)]
     keys = {name: draws.key(0, draws.Purpose[f"DQN_{name}"]) for name in ("MEMBER", "BATCH", "INDEX")}
     numbers = tf.range(num_steps, dtype=tf.int64)
@@ -85,12 +84,11 @@ def written_out(agent, environment, learner, place, start, num_steps):
 def check_against_written_out(environment, learner, num_steps, places):
     run = training.Run(AGENT, environment, SEEDS, learner)
     start, happened = run.result(), run.advance(num_steps)
-    end, split = run.result(), len(learner.hidden_sizes) + 1
+    end = run.result()
     for place in places:
         actions, nets = written_out(AGENT, environments.DeepSea(environment.size), learner, place, start, num_steps)
         np.testing.assert_array_equal(happened.action[:, place], actions)
-        found = [one for own in (slice(split), slice(split, None)) for one in plain(end.kernels[own], place, 0)]
-        for one, expected in zip(found, nets, strict=True):
+        for one, expected in zip(plain(end.kernels, place, 0), nets, strict=True):
             np.testing.assert_allclose(one, expected, atol=2e-4)  # as for ensembles
     moved = [np.abs(a - b).max() for a, b in zip(end.kernels, start.kernels, strict=True)]
     assert min(moved) > 0.05

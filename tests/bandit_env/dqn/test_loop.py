@@ -10,8 +10,8 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from bandit_env import steps
 from bandit_env.dqn import environments, training
-from bandit_env.networks import network
 from tf_ensembles import draws, files
+from trainers.mlp import network
 
 SMALL = training.Learner(hidden_sizes=(6, 5), batch_size=8, capacity=12, min_transitions=5, target_period=3)
 SEEDS = (3, 8)
@@ -57,9 +57,8 @@ class Adam:
 
 
 def plain(kernels, seed, member):
-    """One member's kernels, without the units that are always 1."""
-    own = [kernel[seed, member] for kernel in kernels]
-    return [kernel[:-1] for kernel in own[:-1]] + [own[-1]]
+    """One member's kernels."""
+    return [kernel[seed, member] for kernel in kernels]
 
 
 def written_out(agent, environment, learner, place, start, num_steps):
@@ -142,8 +141,6 @@ def check_against_written_out(agent, environment, num_steps, learner, places=(0,
                 np.testing.assert_allclose(found, expected, atol=2e-4)
     moved = [np.abs(a - b).max() for a, b in zip(end.kernels, start.kernels, strict=True)]
     assert min(moved) > 0.05
-    for kernel in end.kernels[:-1]:  # What makes the unit that is always 1.
-        np.testing.assert_array_equal(kernel[:, :, -1, -1], 1.0)
 
 
 def test_the_loop_is_a_dqn_of_separate_members():
@@ -264,7 +261,7 @@ def test_environments_without_cells_are_learned_on(environment):
         np.testing.assert_allclose(own.total.sum(), happened.reward[:ended, place].sum(), rtol=1e-4)
     priors = tuple(tf.constant(kernel[:1]) for kernel in run.result().prior_kernels)
     examples = training._examples(environment, environment.make_world(SEEDS[:1]), 0)
-    outputs = network.outputs_of(priors, tf.constant(examples)).numpy()
+    outputs = network.outputs(priors, tf.constant(examples)).numpy()
     np.testing.assert_allclose(outputs.std(-1), 2.0, rtol=1e-3)
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env.networks import export, network, problems, rollout
+from bandit_env.networks import export, problems, rollout
 from bandit_env.networks.rollout import Agent, Learner
+from trainers.mlp import network
 
 SMALL = Learner(hidden_sizes=(8,), learning_rate=1e-2, batch_size=16, refit_every=20)
 
@@ -15,7 +17,7 @@ def test_priors_have_the_scale_that_is_asked_for_on_the_contexts():
     agent = Agent(num_members=3, prior_scale=np.array([0.5, 2.0]))
     prior = rollout.make_setting(agent, made, SMALL, 0, True).prior
     x = np.concatenate([made.contexts[:, : rollout.EXAMPLES, 0], np.ones([2, rollout.EXAMPLES, 1])], axis=-1)
-    outputs = network.outputs_of(prior, x.astype(np.float32)).numpy()  # [J, M, H, rows]
+    outputs = network.outputs(prior, tf.constant(x, tf.float32)).numpy()  # [J, M, H, rows]
     np.testing.assert_allclose(outputs.mean(-1), 0.0, atol=1e-5)
     np.testing.assert_allclose(outputs.std(-1), np.broadcast_to([[[0.5]], [[2.0]]], [2, 3, 5]), rtol=1e-4)
     assert np.abs(np.corrcoef(outputs[0, :, 0])[0, 1:]).max() < 0.999  # Members have priors of their own.

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env.dqn import environments, export, loop, training
+from bandit_env import buffer
+from bandit_env.dqn import environments, export, training
 from tests.lazy import Lazy, dynamic_step_driver, policy_saver, tf_uniform_replay_buffer
 from tf_ensembles import draws
 
@@ -68,7 +69,7 @@ def test_the_numbers_of_the_compiled_loop():
             if len(stored) >= LEARNER.min_transitions:
                 numbers = range(max(0, len(stored) - LEARNER.capacity), len(stored))
                 ring = sorted(numbers, key=lambda number: number % LEARNER.capacity)
-                place = loop.draw_places(key, tf.constant(updates), row, LEARNER.batch_size, len(ring))[0].numpy()
+                place = buffer.draw_places(key, tf.constant(updates), row, LEARNER.batch_size, len(ring))[0].numpy()
                 train(tf.nest.map_structure(lambda *parts: tf.stack(parts), *[stored[ring[one]] for one in place]))
                 updates += 1
         step = after
