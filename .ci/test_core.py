@@ -3,7 +3,6 @@
     python .ci/test_core.py [--python PYTHON] [--constraint FILE] [--extras plot,linear] [-- pytest arguments]
 
 Needs `build` and `setuptools`. Tests are copied away from the checkout, so that nothing but the wheel can be imported.
-They name our packages as the checkout does; in the environment, and only there, those names lead to the wheel's.
 """
 
 from __future__ import annotations
@@ -18,30 +17,6 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("tf_ensembles", "trainers", "bandit_env")
-# Python reads `sitecustomize` when it starts, in the processes that tests start, too.
-NAMES = """
-import importlib, importlib.abc, importlib.machinery, importlib.util, sys
-
-OURS = ("trainers", "bandit_env", "benchmarks")
-
-
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] not in OURS:
-            return None
-        found = importlib.util.find_spec(f"tf_ensembles.{name}")
-        return found and importlib.machinery.ModuleSpec(name, self, origin=found.origin)
-
-    def exec_module(self, module):
-        name = module.__name__
-        sys.modules[name] = importlib.import_module(f"tf_ensembles.{name}")
-
-    def get_code(self, name):
-        return importlib.util.find_spec(f"tf_ensembles.{name}").loader.get_code(f"tf_ensembles.{name}")
-
-
-sys.meta_path.insert(0, Finder())
-"""
 
 
 def _run(*command: str | pathlib.Path, **options: object) -> None:
@@ -75,13 +50,10 @@ def main() -> None:
         away = folder / "away"
         shutil.rmtree(away, ignore_errors=True)
         shutil.copytree(ROOT / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-        (away / "names").mkdir()
-        (away / "names" / "sitecustomize.py").write_text(NAMES)
         shutil.copy(ROOT / "setup.cfg", away / "pytest.cfg")  # Under a name that no test takes for a checkout's.
-        paths = os.pathsep.join(map(str, (away / "names", away)))
         chosen = args.pytest or [f"tests/{name}" for name in FOLDERS]
         command = (python, "-P", "-m", "pytest", "-c", away / "pytest.cfg", "--rootdir", away, *chosen)
-        _run(*command, cwd=away, env={**os.environ, "PYTHONPATH": paths})
+        _run(*command, cwd=away, env={**os.environ, "PYTHONPATH": str(away)})
 
 
 if __name__ == "__main__":

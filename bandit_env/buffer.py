@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bandit_env import steps
+from tf_ensembles.bandit_env import steps
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.linear.inputs import Tensor
 

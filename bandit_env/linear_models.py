@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import steps, thompson
-from bandit_env.thompson import Loss, Spread
-from bandit_env.window import Window
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import steps, thompson
+from tf_ensembles.bandit_env.thompson import Loss, Spread
+from tf_ensembles.bandit_env.window import Window
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 DIRECT_DIM = 16

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import steps
 from tf_ensembles import checks, draws
+from tf_ensembles.bandit_env import steps
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
 

@@ -15,7 +15,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.choice import normal_cdf, primes
+from tf_ensembles.bandit_env.choice import normal_cdf, primes
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import choice, linear_models, off_policy, thompson
+from tf_ensembles.bandit_env import choice, linear_models, off_policy, thompson
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bandit_env import problems, simulation, thompson
-from bandit_env.thompson import AgentParameters
 from tf_ensembles import checks, machine
+from tf_ensembles.bandit_env import problems, simulation, thompson
+from tf_ensembles.bandit_env.thompson import AgentParameters
 from tf_ensembles.base import Array
 
 CHUNK = 2500  # problems per chunk at most: their data fit into a few hundred kilobytes; smaller ones were no faster

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import problems, steps, thompson
-from bandit_env.thompson import Loss, Spread
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import problems, steps, thompson
+from tf_ensembles.bandit_env.thompson import Loss, Spread
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 

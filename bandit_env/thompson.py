@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import steps
 from tf_ensembles import checks, draws
+from tf_ensembles.bandit_env import steps
 from tf_ensembles.base import Array
 from tf_ensembles.linear import inputs
 from tf_ensembles.linear.agents import LinearAgent, table_2

@@ -1,5 +1,1 @@
 """The paper's figures, its claims, the report, speed and studies: the only layer that may know all."""
-
-from tf_ensembles import moved
-
-moved.install()

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
 
 SEEDS = range(8)
 # Joint KL as a share of the uniform agent's.

@@ -26,9 +26,9 @@ import traceback
 
 import numpy as np
 
-from benchmarks.commands import main as cli
-from benchmarks.commands import quiet
 from tests import claim_world
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import quiet
 
 LIMIT = 60  # seconds of computing that a command may take, or a tenth of those that it may wait on a busy machine
 VALUES = [
@@ -64,9 +64,9 @@ def make_world(folder, with_model=True, whole=False):
     Weights of members are those of networks where the world is `whole`: an export then takes seconds.
     """
     from tests import sweep_definition
-    from trainers.images import store as member_store
-    from trainers.images.config import MemberConfig
-    from trainers.sweeps import sweep
+    from tf_ensembles.trainers.images import store as member_store
+    from tf_ensembles.trainers.images.config import MemberConfig
+    from tf_ensembles.trainers.sweeps import sweep
 
     world = pathlib.Path(folder)
     claim_world.write(world / "results")
@@ -111,8 +111,8 @@ def make_world(folder, with_model=True, whole=False):
 
 
 def _weights(config):
-    from trainers.images import store as member_store
-    from trainers.images import vgg
+    from tf_ensembles.trainers.images import store as member_store
+    from tf_ensembles.trainers.images import vgg
 
     def values(model, prefix):
         return member_store.pack([np.asarray(variable) for variable in model.variables], prefix)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 import tf_ensembles as tfe
-from bandit_env import off_policy, rollout, thompson
-from bandit_env import problems as bandits
-from bandit_env.networks import problems as neural_bandits
-from bandit_env.networks import rollout as neural_rollout
 from tests.fuzz import Call
 from tests.tf_ensembles.decisions.fixed import Fixed
 from tf_ensembles import draws, priors, testbed
+from tf_ensembles.bandit_env import off_policy, rollout, thompson
+from tf_ensembles.bandit_env import problems as bandits
+from tf_ensembles.bandit_env.networks import problems as neural_bandits
+from tf_ensembles.bandit_env.networks import rollout as neural_rollout
 from tf_ensembles.decisions.selective import selective_threshold
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.metrics import by_size, streaming
@@ -20,7 +20,7 @@ from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads
 from tf_ensembles.regression import streaming as regression_streaming
 from tf_ensembles.regression.distribution import PredictiveDistribution
-from trainers import agents
+from tf_ensembles.trainers import agents
 
 BATCH, MEMBERS, CLASSES, DIM = 24, 3, 4, 2
 _RNG = np.random.default_rng(0)
@@ -289,7 +289,7 @@ _CALLS = [
     Call("priors.fourier", lambda length_scale, num_features: _made(priors.fourier(length_scale, num_features)),
          {"length_scale": 1.0, "num_features": 10}),
     Call("priors.conv", priors.conv, {"channels": np.array([4, 3]), "kernel_size": 3}),
-    Call("trainers.make_agent", agents.make_agent,
+    Call("tf_ensembles.trainers.make_agent", agents.make_agent,
          {"name": "ensemble-bp", "num_workers": 1, "num_members": 2, "prior_scale": 1.0, "l2": 1.0,
           "bootstrap_probability": 0.5, "learning_rate": 1e-3, "batch_size": 10, "num_steps": 3, "seed": 0,
           "hidden_sizes": np.array([4])}),

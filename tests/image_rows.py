@@ -1,6 +1,6 @@
 """Rows of figures on images without training: every run is planned, and scores are made up."""
 
-from trainers.images import runs as functions
+from tf_ensembles.trainers.images import runs as functions
 
 
 def make(figure, preset, score):

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def make_data(count, seed=0, num_classes=3):
-    from trainers.images import data as image_data
+    from tf_ensembles.trainers.images import data as image_data
 
     draws = np.random.default_rng(seed)
     labels = draws.integers(num_classes, size=count)
@@ -21,7 +21,7 @@ def make_data(count, seed=0, num_classes=3):
 
 
 def make_config(member=0, **overrides):
-    from trainers.images.config import MemberConfig
+    from tf_ensembles.trainers.images.config import MemberConfig
 
     fields = {
         "num_train": 32,
@@ -39,8 +39,8 @@ def make_config(member=0, **overrides):
 
 def read_members(store):
     """The files of all members of a store, by their numbers."""
-    from trainers.images import config
-    from trainers.images import store as member_store
+    from tf_ensembles.trainers.images import config
+    from tf_ensembles.trainers.images import store as member_store
 
     paths = pathlib.Path(store).glob(f"*/{member_store.CONFIG}")
     configs = [config.from_dict(json.loads(path.read_text())) for path in paths]
@@ -55,7 +55,7 @@ def loop_on_devices(strategy=None):
     """
     from tensorflow.python.ops import control_flow_util_v2
 
-    from trainers.images import device_loop
+    from tf_ensembles.trainers.images import device_loop
 
     device_loop.is_used = lambda strategy: True
     if strategy is not None:
@@ -94,7 +94,7 @@ def main():
     args = parser.parse_args()
     import tensorflow as tf
 
-    from trainers.images import several, strategies, training
+    from tf_ensembles.trainers.images import several, strategies, training
 
     if args.logical_cpus:
         cpu = tf.config.list_physical_devices("CPU")[0]

@@ -24,7 +24,7 @@ import time
 from tests.soak import descendants, kill
 from tests.trainers.sweeps import test_cluster
 from tests.trainers.sweeps.test_sweep import ROOT, execute, squares
-from trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import store as sweep_store
 
 # What the command line of each kind of process has in it.
 KINDS = {
@@ -46,7 +46,7 @@ CONFIG = {"seconds": 0.3}
 DRIVER = f"""
 import sys, time
 from tests.trainers.sweeps.test_sweep import squares
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import sweep
 folder, address = sys.argv[1:]
 try:
     with sweep.Sweep(folder, engine="ray", address=address or None) as one:

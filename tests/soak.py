@@ -25,8 +25,8 @@ import time
 import numpy as np
 import pandas as pd
 
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep
 
 FUNCTIONS = "tests.sweep_functions"
 

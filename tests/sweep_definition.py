@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from benchmarks.figures import base, panels
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.trainers.sweeps import sweep
 
 FUNCTION = "tests.sweep_functions:square"
 

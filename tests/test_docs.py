@@ -19,15 +19,14 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.commands import main as cli
 from tests.needs import needs
-from tf_ensembles import moved
+from tf_ensembles.benchmarks.commands import main as cli
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
-# What a reader finds beside the site. CHANGELOG.md names former modules, too.
+# What a reader finds beside the site.
 OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks" / "results").glob("*/README.md"))]
 
 
@@ -46,7 +45,7 @@ SHORT = {"for seed in range(5):": "for seed in range(1):", "epochs=100": "epochs
 
 def _marks(path, slow=False):
     """The marks of a page's tests."""
-    agents = "bandit_env.agents import" in path.read_text()
+    agents = "tf_ensembles.bandit_env.agents import" in path.read_text()
     return [*([pytest.mark.slow] if slow else []), *([needs("tf_agents")] if agents else [])]
 
 
@@ -217,7 +216,7 @@ LINES = [(path, words) for path in [*PAGES, *OTHERS] for words in command_lines(
 def test_shell_lines_are_what_the_command_takes(path, words):
     command, *arguments = words
     assert command in cli.COMMANDS
-    module = importlib.import_module(f"benchmarks.commands.{command}")
+    module = importlib.import_module(f"tf_ensembles.benchmarks.commands.{command}")
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     try:
@@ -227,7 +226,7 @@ def test_shell_lines_are_what_the_command_takes(path, words):
 
 
 def test_figures_that_are_swept_exist():
-    from benchmarks.commands import sweep as sweep_command
+    from tf_ensembles.benchmarks.commands import sweep as sweep_command
 
     swept = {
         name
@@ -258,7 +257,7 @@ def test_files_and_modules_that_are_named_exist(path):
 
 def _resolves(name):
     """Whether a dotted name is a module of ours at its present place, or something in one."""
-    parts = name.split(".")
+    parts = f"tf_ensembles.{name.removeprefix('tf_ensembles.')}".split(".")  # `trainers` is short for that.
     for count in range(len(parts), 0, -1):
         place = ROOT.joinpath(*parts[:count])
         if place.is_dir() or place.with_suffix(".py").is_file():
@@ -270,7 +269,7 @@ def _resolves(name):
                 if not hasattr(value, part):
                     return False
                 value = getattr(value, part)
-            return name not in moved.MODULES
+            return True
     return False
 
 

@@ -38,9 +38,9 @@ def dist(tmp_path_factory):
     """The source archive and the wheel, as `python -m build` makes them of what git knows."""
     folder = tmp_path_factory.mktemp("dist")
     for name in _git("ls-files").splitlines():
-        if (ROOT / name).is_file():
+        if (ROOT / name).exists():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / "source" / name)
+            shutil.copy(ROOT / name, folder / "source" / name, follow_symlinks=False)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(folder / "source")]
     variables = {**os.environ, "GITHUB_SERVER_URL": "https://example.org", "GITHUB_REPOSITORY": "someone/some"}
     result = subprocess.run(command, capture_output=True, text=True, env=variables)
@@ -61,6 +61,8 @@ def test_the_wheel_has_one_top_level_name_and_no_tests(wheel):
     assert roots == {"tf_ensembles"}
     for name in ("py.typed", "trainers/agents.py", "bandit_env/rollout.py", "benchmarks/report/assets/report.css"):
         assert (wheel / "tf_ensembles" / name).is_file()
+    for name in ("speed", "studies", "results"):
+        assert not (wheel / "tf_ensembles" / "benchmarks" / name).exists()
     (info,) = wheel.glob("*.dist-info")
     assert (info / "top_level.txt").read_text().split() == ["tf_ensembles"]
     assert "tf_ensembles.benchmarks.commands.main:main" in (info / "entry_points.txt").read_text()
@@ -118,47 +120,13 @@ def test_the_metadata(wheel, dist):
         "constraints/3.11.txt",
         "constraints/hashed/3.11.txt",
         "tests/conftest.py",
-        "benchmarks/stats.py",
+        "tf_ensembles/benchmarks/stats.py",
     } <= names
 
 
-def test_relocation():
-    relocate = _load(ROOT / "setup.py").relocate
-    text = (
-        "from trainers import agents\nfrom bandit_env.agents import driver\nimport tf_ensembles as tfe\n"
-        'KIND = "benchmarks.figures.runs:compute"\n# See benchmarks/results and benchmarks. Then\n'
-        'OTHER = "tf_ensembles.trainers.agents", "my.trainers.x", "trainers"\n'
-        'ALIASES = {\n    "trainers.old:run": "run",\n}\nLAST = "trainers.new"\n'
-    )
-    assert relocate(text) == (
-        "from tf_ensembles.trainers import agents\nfrom tf_ensembles.bandit_env.agents import driver\n"
-        "import tf_ensembles as tfe\n"
-        'KIND = "tf_ensembles.benchmarks.figures.runs:compute"\n# See benchmarks/results and benchmarks. Then\n'
-        'OTHER = "tf_ensembles.trainers.agents", "my.trainers.x", "trainers"\n'
-        'ALIASES = {\n    "trainers.old:run": "run",\n}\nLAST = "tf_ensembles.trainers.new"\n'
-    )
-    with pytest.raises(ValueError, match="Expected 'from bandit_env import"):
-        relocate("import bandit_env\n")
-
-
 def test_a_checkout_has_the_names_of_the_wheel():
-    """In a process of its own: other tests may have imported either first."""
-    code = """
-import sys
-import tf_ensembles.trainers.sweeps.kinds as within
-import trainers.sweeps.kinds as beside
-from tf_ensembles import bandit_env
-import bandit_env as plain
-assert within is beside and bandit_env is plain
-assert "tensorflow" not in sys.modules
-try:
-    import tf_ensembles.trainers.nothing
-except ModuleNotFoundError as error:
-    assert error.name == "tf_ensembles.trainers.nothing"
-else:
-    raise SystemExit("found nothing")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    for name in ("trainers", "bandit_env", "benchmarks"):
+        assert (ROOT / "tf_ensembles" / name).readlink() == pathlib.Path("..") / name
     command = [sys.executable, "-m", "tf_ensembles.trainers.images.cifar10", "--help"]
     assert "Prepares CIFAR10" in subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
 

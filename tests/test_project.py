@@ -35,7 +35,6 @@ LIGHT = (
     "benchmarks/stats.py",
     "benchmarks/style.py",
 )
-FORMER_PLACES = "tf_ensembles/moved.py"  # the table of them
 MOST_MODULES, MOST_LINES = 15, 420
 LONGER: dict[str, int] = {}
 DOTTED = re.compile(rf"\b(?:{'|'.join(OURS)})(?:\.\w+)+")
@@ -51,7 +50,15 @@ def _imports(node):
         if isinstance(one, ast.Import):
             yield from (alias.name for alias in one.names)
         elif isinstance(one, ast.ImportFrom) and one.module is not None:
+            yield from (f"tf_ensembles.{alias.name}" for alias in one.names if one.module == "tf_ensembles")
             yield one.module
+
+
+def _package(name):
+    """The package that a dotted name belongs to: `trainers` for `tf_ensembles.trainers.agents`."""
+    first, _, rest = name.partition(".")
+    second = rest.partition(".")[0]
+    return second if first == "tf_ensembles" and second in OURS else first
 
 
 def _imports_at_once(body):
@@ -78,7 +85,7 @@ def _strings(tree):
 
 def _is_module(name):
     """Whether a dotted name is that of one of our modules, or of something within one."""
-    parts = name.split(".")
+    parts = name.removeprefix("tf_ensembles.").split(".") if _package(name) != "tf_ensembles" else name.split(".")
     places = [ROOT.joinpath(*parts[:count]) for count in range(2, len(parts) + 1)]
     return any(place.with_suffix(".py").is_file() or (place / "__init__.py").is_file() for place in places)
 
@@ -86,8 +93,10 @@ def _is_module(name):
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_import_rule(path):
     folder, tree = path.relative_to(ROOT).parts[0], ast.parse(path.read_text())
-    roots = {name.split(".")[0] for name in _imports(tree)}
+    roots = {_package(name) for name in _imports(tree)}
     assert roots & set(OURS) <= MAY_IMPORT[folder]
+    # One name for a module: a checkout could import `trainers`, too, as modules of their own.
+    assert not {name.split(".")[0] for name in _imports(tree)} & set(OURS[1:])
     assert "tests" not in roots
     if not _name(path).startswith("bandit_env/agents/"):
         assert "tf_agents" not in roots
@@ -98,24 +107,23 @@ def test_import_rule(path):
     assert not re.search(r"\btf\.keras\b(?!` |\.| is|,)", re.sub(r'"""[\s\S]*?"""|#.*|"[^"\n]*"', "", path.read_text()))
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if _name(path) != FORMER_PLACES], ids=_name)
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_strings_keep_the_import_rule(path):
     """A module that is named in a string, to be imported later, is imported all the same."""
     folder = path.relative_to(ROOT).parts[0]
     named = {name for text in _strings(ast.parse(path.read_text())) for name in DOTTED.findall(text)}
-    assert not [name for name in named if name.split(".")[0] not in MAY_IMPORT[folder] and _is_module(name)]
+    assert not [name for name in named if _package(name) not in MAY_IMPORT[folder] and _is_module(name)]
 
 
 def test_a_module_in_a_string_is_recognized():
-    text = (
-        'KIND = register("testbed", "benchmarks.figures.testbed.runs:train")\nrun(f"-m benchmarks.commands.main {x}")'
-    )
+    text = 'KIND = register("testbed", "tf_ensembles.benchmarks.figures.testbed.runs:train")\n'
+    text += 'run(f"-m trainers.agents {x}")'
     named = [name for text in _strings(ast.parse(text)) for name in DOTTED.findall(text)]
-    assert named == ["benchmarks.figures.testbed.runs", "benchmarks.commands.main"]
+    assert named == ["tf_ensembles.benchmarks.figures.testbed.runs", "trainers.agents"]
     assert all(_is_module(name) for name in named)
-    assert _is_module("benchmarks.stats.paired")
-    assert not _is_module("benchmarks.testbed_runs")
-    assert list(_strings(ast.parse('"""See benchmarks.stats."""'))) == []
+    assert _is_module("tf_ensembles.benchmarks.stats.paired")
+    assert not _is_module("tf_ensembles.benchmarks.testbed_runs")
+    assert list(_strings(ast.parse('"""See tf_ensembles.benchmarks.stats."""'))) == []
 
 
 def test_imports_come_first():
@@ -145,7 +153,7 @@ def _modules():
         package = importlib.import_module(name)
         yield package
         # The TF-Agents side of the bandits cannot be imported without it.
-        absent = () if extras.is_available("tf_agents") else ("bandit_env.agents",)
+        absent = () if extras.is_available("tf_agents") else ("tf_ensembles.bandit_env.agents",)
         for info in pkgutil.walk_packages(package.__path__, prefix=f"{name}.", onerror=lambda name: None):
             if not info.name.startswith(absent):
                 yield importlib.import_module(info.name)
@@ -208,7 +216,7 @@ def test_readme_examples_run(tmp_path):
 
 
 def test_readme_commands_exist():
-    from benchmarks.commands import main as cli
+    from tf_ensembles.benchmarks.commands import main as cli
 
     for name in re.findall(r"tf-ensembles ([a-z0-9-]+)", (ROOT / "README.md").read_text()):
         assert name in cli.COMMANDS
@@ -218,6 +226,17 @@ def test_nothing_names_a_place_on_some_machine():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     for name in tracked:
         path = ROOT / name
-        if path.suffix in (".py", ".md", ".cfg", ".toml", ".yml", ".yaml", ".csv", ".txt", ".jsonl", ""):
+        if path.is_file() and path.suffix in (
+            ".py",
+            ".md",
+            ".cfg",
+            ".toml",
+            ".yml",
+            ".yaml",
+            ".csv",
+            ".txt",
+            ".jsonl",
+            "",
+        ):
             text = path.read_text(encoding="utf-8", errors="ignore")
             assert not re.search(r"/(root|home|work)/[a-z.]", text), name

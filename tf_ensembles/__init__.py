@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tf_ensembles import beside, keras_registry, lazy, moved
+from tf_ensembles import keras_registry, lazy
 
 if TYPE_CHECKING:
     from tf_ensembles import linear as linear
@@ -100,6 +100,4 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "__version__": "tf_ensembles.version",
     },
 )
-moved.install()
-beside.install()
 keras_registry.install()

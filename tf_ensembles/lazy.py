@@ -13,27 +13,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
-from tf_ensembles import moved
 
-
-def attach(
-    package: str, homes: Mapping[str, str], former: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: its `__name__`.
         homes: from each public name to the module that has it; a name that is a module of its own has itself.
-        former: from former names to those that took their place, which give a warning.
     """
 
     def find(name: str) -> Any:
-        if name in former:
-            moved.warn(f"{package}.{name}", f"{package}.{former[name]}")
-            return getattr(sys.modules[package], former[name])
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(homes[name])

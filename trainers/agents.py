@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tf_ensembles import base, bootstrap, checks
-from trainers.mlp import train as compiled
+from tf_ensembles.trainers.mlp import train as compiled
 
 
 class AgentName(enum.Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tf_ensembles import base, testbed
-from trainers import agents
+from tf_ensembles.trainers import agents
 
 
 def run(agent: base.Agent, problem: testbed.Problem, *, tau: int = 10, num_batches: int = 1000) -> base.Quality:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tf_agents.drivers import dynamic_step_driver
 from tf_agents.replay_buffers import tf_uniform_replay_buffer
 
-from bandit_env.agents.observations import PER_ARM
-from bandit_env.problems import check_sizes
+from tf_ensembles.bandit_env.agents.observations import PER_ARM
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.base import Array
 
 

@@ -10,10 +10,10 @@ from tf_agents.bandits.environments import bandit_tf_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from bandit_env import problems, steps
-from bandit_env.agents import observations
-from bandit_env.agents.observations import GLOBAL, PER_ARM
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import problems, steps
+from tf_ensembles.bandit_env.agents import observations
+from tf_ensembles.bandit_env.agents.observations import GLOBAL, PER_ARM
 from tf_ensembles.linear.inputs import Tensor
 
 

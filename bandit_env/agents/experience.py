@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tf_agents.bandits.specs import utils as bandit_spec_utils
 
-from bandit_env import steps
-from bandit_env.agents import observations
-from bandit_env.agents import policy as policy_lib
-from bandit_env.agents.observations import PER_ARM
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.agents import observations
+from tf_ensembles.bandit_env.agents import policy as policy_lib
+from tf_ensembles.bandit_env.agents.observations import PER_ARM
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 

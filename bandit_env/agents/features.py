@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bandit_env.agents import observations
+from tf_ensembles.bandit_env.agents import observations
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 MAX_HYBRID = 600  # features; beyond, interactions are left out unless they are asked for

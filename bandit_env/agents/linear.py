@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
 
-from bandit_env import linear_models, problems, steps, thompson
-from bandit_env.agents import experience as experience_lib
-from bandit_env.agents import features, observations
-from bandit_env.agents import policy as policy_lib
-from bandit_env.agents.linear_policy import LinearThompsonPolicy
-from bandit_env.choice import Choice
-from bandit_env.thompson import AgentParameters
+from tf_ensembles.bandit_env import linear_models, problems, steps, thompson
+from tf_ensembles.bandit_env.agents import experience as experience_lib
+from tf_ensembles.bandit_env.agents import features, observations
+from tf_ensembles.bandit_env.agents import policy as policy_lib
+from tf_ensembles.bandit_env.agents.linear_policy import LinearThompsonPolicy
+from tf_ensembles.bandit_env.choice import Choice
+from tf_ensembles.bandit_env.thompson import AgentParameters
 from tf_ensembles.linear.agents import LinearAgent
 from tf_ensembles.linear.inputs import Tensor
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bandit_env import choice as choice_lib
-from bandit_env import propensities, steps, thompson
-from bandit_env.agents import policy as policy_lib
-from bandit_env.agents.features import Design, Form
-from bandit_env.linear_models import LinearModels
+from tf_ensembles.bandit_env import choice as choice_lib
+from tf_ensembles.bandit_env import propensities, steps, thompson
+from tf_ensembles.bandit_env.agents import policy as policy_lib
+from tf_ensembles.bandit_env.agents.features import Design, Form
+from tf_ensembles.bandit_env.linear_models import LinearModels
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 MAX_INDEPENDENT = 64  # actions whose probabilities are found by quadrature

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 from tf_agents.agents import tf_agent
 
-from bandit_env import steps, thompson
-from bandit_env.agents import experience as experience_lib
-from bandit_env.agents import members, observations
-from bandit_env.agents import policy as policy_lib
-from bandit_env.agents.linear import ThompsonAgent
+from tf_ensembles.bandit_env import steps, thompson
+from tf_ensembles.bandit_env.agents import experience as experience_lib
+from tf_ensembles.bandit_env.agents import members, observations
+from tf_ensembles.bandit_env.agents import policy as policy_lib
+from tf_ensembles.bandit_env.agents.linear import ThompsonAgent
 from tf_ensembles.ensemble.data import with_ids
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.linear.inputs import DTYPE, Tensor

@@ -13,11 +13,11 @@ from tf_agents.policies import tf_policy
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import policy_step
 
-from bandit_env import choice as choice_lib
-from bandit_env import steps
-from bandit_env.agents import observations
-from bandit_env.choice import Choice
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import choice as choice_lib
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.agents import observations
+from tf_ensembles.bandit_env.choice import Choice
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 
 REPLICA_BITS = 20  # rows of a batch below 2^20, replicas above

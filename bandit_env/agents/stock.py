@@ -24,8 +24,8 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
-from bandit_env.agents import tasks
-from bandit_env.agents.observations import GLOBAL, PER_ARM
+from tf_ensembles.bandit_env.agents import tasks
+from tf_ensembles.bandit_env.agents.observations import GLOBAL, PER_ARM
 from tf_ensembles.base import Array
 
 _NUM_ARMS, _NUM_FEATURES = 5, 4

@@ -11,10 +11,10 @@ from tf_agents.bandits.environments import bandit_tf_environment, classification
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from bandit_env import steps
-from bandit_env.agents.observations import GLOBAL, PER_ARM
-from bandit_env.problems import check_sizes
 from tf_ensembles import draws, testbed
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.agents.observations import GLOBAL, PER_ARM
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
 

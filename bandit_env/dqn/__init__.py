@@ -1,6 +1,6 @@
 """Bootstrapped DQN with randomized prior functions: deep exploration, compiled.
 
-    from bandit_env.dqn import environments, training
+    from tf_ensembles.bandit_env.dqn import environments, training
 
     agent = training.make_agent("ensemble-bp", num_members=20, prior_scale=1.0)
     result = training.run_dqn(agent, environments.DeepSea(10), num_steps=3000, seeds=range(10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from bandit_env.problems import check_sizes
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.bootstrap import Bernoulli, Bootstrap
 
 AGENTS = ("epsilon-greedy", "ensemble-n", "ensemble-p", "ensemble-bp", "epinet")

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import steps
-from bandit_env.problems import check_sizes
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.linear.inputs import Tensor
 
 

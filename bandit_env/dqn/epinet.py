@@ -18,13 +18,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bandit_env import steps
-from bandit_env.networks import network
-from bandit_env.networks.network import Kernels, Network
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.networks import network
+from tf_ensembles.bandit_env.networks.network import Kernels, Network
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
-from trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp import network as networks
 
 
 def init(net: Network, seeds: Sequence[int], index_dim: int, hidden: Sequence[int]) -> tuple[Array, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from bandit_env.dqn.environments import Environment
-from bandit_env.dqn.training import DqnResult, Learner
-from bandit_env.networks import export
+from tf_ensembles.bandit_env.dqn.environments import Environment
+from tf_ensembles.bandit_env.dqn.training import DqnResult, Learner
+from tf_ensembles.bandit_env.networks import export
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.methods.epinet import Epinet

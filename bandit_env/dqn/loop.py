@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import buffer, steps, thompson
-from bandit_env.dqn import epinet
-from bandit_env.dqn.environments import Environment, Outcome, World
-from bandit_env.networks import network
-from bandit_env.networks.network import Kernels
+from tf_ensembles.bandit_env import buffer, steps, thompson
+from tf_ensembles.bandit_env.dqn import epinet
+from tf_ensembles.bandit_env.dqn.environments import Environment, Outcome, World
+from tf_ensembles.bandit_env.networks import network
+from tf_ensembles.bandit_env.networks.network import Kernels
 from tf_ensembles.linear.inputs import Tensor
-from trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp import network as networks
 
 
 class Plan(NamedTuple):

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import buffer
-from bandit_env.dqn import epinet, loop
-from bandit_env.dqn.agents import Agent as Agent
-from bandit_env.dqn.agents import Learner as Learner
-from bandit_env.dqn.agents import make_agent as make_agent
-from bandit_env.dqn.environments import Environment, World
-from bandit_env.networks import network
-from bandit_env.problems import check_sizes
 from tf_ensembles import draws, files, machine
+from tf_ensembles.bandit_env import buffer
+from tf_ensembles.bandit_env.dqn import epinet, loop
+from tf_ensembles.bandit_env.dqn.agents import Agent as Agent
+from tf_ensembles.bandit_env.dqn.agents import Learner as Learner
+from tf_ensembles.bandit_env.dqn.agents import make_agent as make_agent
+from tf_ensembles.bandit_env.dqn.environments import Environment, World
+from tf_ensembles.bandit_env.networks import network
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.base import Array
-from trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp import network as networks
 
 BLOCK_STEPS = 1000  # steps per call of the graph at most
 BLOCK_MEMBERS = 10  # members of several seeds that one graph holds, about; measured best

@@ -1,6 +1,6 @@
 """Bandits whose rewards are learned by neural networks: whole rollouts of many problems as one compiled loop.
 
-    from bandit_env.networks import problems, rollout
+    from tf_ensembles.bandit_env.networks import problems, rollout
 
     made = problems.make_wheel(range(20), horizon=2000, delta=0.9)
     result = rollout.run(rollout.Agent("ensemble", num_members=10, prior_scale=1.0), made, horizon=2000)

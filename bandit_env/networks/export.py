@@ -10,12 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.networks.rollout import Learner, Result
+from tf_ensembles.bandit_env.networks.rollout import Learner, Result
 from tf_ensembles.base import Array, Predictive
 from tf_ensembles.bootstrap import Bootstrap
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.prior import PriorFunction
-from trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp import network as networks
 
 
 def build_member(features: int, hidden_sizes: Sequence[int], heads: int = 1) -> keras.Model:

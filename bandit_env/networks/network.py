@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from tf_ensembles.base import Array
 from tf_ensembles.linear.inputs import Tensor
-from trainers.mlp import network as networks
-from trainers.mlp.network import Kernels as Kernels
-from trainers.mlp.network import Network as Network
+from tf_ensembles.trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp.network import Kernels as Kernels
+from tf_ensembles.trainers.mlp.network import Network as Network
 
 
 def init(network: Network, seeds: Sequence[int], members: range, *, prior: bool = False) -> tuple[Array, ...]:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import problems as linear_problems
 from tf_ensembles import checks, draws, extras, testbed
+from tf_ensembles.bandit_env import problems as linear_problems
 from tf_ensembles.base import Array
 
 WHEEL_DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99)

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bandit_env import buffer
-from bandit_env.networks import network, simulation
-from bandit_env.networks.problems import NeuralProblems
-from bandit_env.networks.simulation import Kind as Kind
-from bandit_env.problems import check_sizes
 from tf_ensembles import checks, draws, machine
+from tf_ensembles.bandit_env import buffer
+from tf_ensembles.bandit_env.networks import network, simulation
+from tf_ensembles.bandit_env.networks.problems import NeuralProblems
+from tf_ensembles.bandit_env.networks.simulation import Kind as Kind
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.base import Array
 from tf_ensembles.bootstrap import Bootstrap
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bandit_env import buffer, steps, thompson
-from bandit_env.networks import linear, network
-from bandit_env.networks.network import Kernels
-from bandit_env.networks.problems import Noise
+from tf_ensembles.bandit_env import buffer, steps, thompson
+from tf_ensembles.bandit_env.networks import linear, network
+from tf_ensembles.bandit_env.networks.network import Kernels
+from tf_ensembles.bandit_env.networks.problems import Noise
 from tf_ensembles.linear.inputs import Tensor
-from trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp import network as networks
 
 
 class Kind(enum.StrEnum):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 
-from benchmarks.claims.base import LOWER, LOWER_RULE, REGRET, Claim, Region, Sentence
-from benchmarks.claims.estimators.agents import Pair, Regret
-from benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
+from tf_ensembles.benchmarks.claims.base import LOWER, LOWER_RULE, REGRET, Claim, Region, Sentence
+from tf_ensembles.benchmarks.claims.estimators.agents import Pair, Regret
+from tf_ensembles.benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
 
 # Sentences that several claims test, part by part.
 _BANDIT = Sentence("6, F6", "In the bandit n is far worse, p much better, bp best.")

@@ -22,8 +22,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_SUPPORTED, SUPPORTED, Interval
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_SUPPORTED, SUPPORTED, Interval
 
 Unit = Literal["relative", "nats", "distance", "share", "settings"]
 Wording = Literal["", "no difference", "no improvement"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from benchmarks.claims.base import (
+from tf_ensembles.benchmarks.claims.base import (
     ALIKE,
     ALIKE_RULE,
     BOOTSTRAP_IMPROVES,
@@ -21,10 +21,10 @@ from benchmarks.claims.base import (
     Claim,
     Sentence,
 )
-from benchmarks.claims.estimators.agents import Agents, End, Pair
-from benchmarks.claims.estimators.gains import GainAlong, GainGrowsWithMembers
-from benchmarks.figures.cifar10.base import BOOTSTRAPPED
-from benchmarks.figures.cifar10.runs import VGG, N, P
+from tf_ensembles.benchmarks.claims.estimators.agents import Agents, End, Pair
+from tf_ensembles.benchmarks.claims.estimators.gains import GainAlong, GainGrowsWithMembers
+from tf_ensembles.benchmarks.figures.cifar10.base import BOOTSTRAPPED
+from tf_ensembles.benchmarks.figures.cifar10.runs import VGG, N, P
 
 BP50, BP75, BP90 = BOOTSTRAPPED
 _claim = functools.partial(Claim, margin=IMAGES)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims import judge
-from benchmarks.claims.base import HIGHER, Claim, Effect, Estimator, Region
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import Floats, NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.base import HIGHER, Claim, Effect, Estimator, Region
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import Floats, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

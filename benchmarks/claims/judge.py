@@ -23,14 +23,14 @@ import pathlib
 from collections.abc import Iterable
 from typing import Protocol
 
-from benchmarks.claims.base import Claim, Effect, Margin, Region, Unit, combine
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry
-from benchmarks.figures.base import Setting
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import retuning
-from benchmarks.figures.testbed.base import TunedFigure
-from benchmarks.stats import (
+from tf_ensembles.benchmarks.claims.base import Claim, Effect, Margin, Region, Unit, combine
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.base import Setting
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import retuning
+from tf_ensembles.benchmarks.figures.testbed.base import TunedFigure
+from tf_ensembles.benchmarks.stats import (
     INCONCLUSIVE,
     LEVEL,
     NOT_MEASURED,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, LOWER, NATS, Claim, Region, Sentence
-from benchmarks.claims.estimators.identities import ROUNDING, Identity
-from benchmarks.claims.estimators.linear import Linear
-from benchmarks.claims.estimators.snr import HighSnr, UnevenNoise
+from tf_ensembles.benchmarks.claims.base import ALIKE, ALIKE_RULE, HIGHER, LOWER, NATS, Claim, Region, Sentence
+from tf_ensembles.benchmarks.claims.estimators.identities import ROUNDING, Identity
+from tf_ensembles.benchmarks.claims.estimators.linear import Linear
+from tf_ensembles.benchmarks.claims.estimators.snr import HighSnr, UnevenNoise
 
 NEAR = NATS.value  # "near-optimal", "nearly matches": nats of KL, or a share of the posterior's spread
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims import judge
-from benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Effect, Estimator, Region
-from benchmarks.claims.estimators.agents import Pair
-from benchmarks.figures.tables import Tables, finite
-from benchmarks.stats import Floats, Interval, NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.base import HIGHER, LOWER, LOWER_RULE, REGRET, Claim, Effect, Estimator, Region
+from tf_ensembles.benchmarks.claims.estimators.agents import Pair
+from tf_ensembles.benchmarks.figures.tables import Tables, finite
+from tf_ensembles.benchmarks.stats import Floats, Interval, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

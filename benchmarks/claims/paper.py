@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.claims import bandit, cifar10, linear, testbed
-from benchmarks.claims.base import Claim
+from tf_ensembles.benchmarks.claims import bandit, cifar10, linear, testbed
+from tf_ensembles.benchmarks.claims.base import Claim
 
 CLAIMS: tuple[Claim, ...] = (*linear.CLAIMS, *testbed.CLAIMS, *cifar10.CLAIMS, *bandit.CLAIMS)

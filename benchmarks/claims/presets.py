@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.claims.base import Claim, Row
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry
-from benchmarks.figures.base import Figure
+from tf_ensembles.benchmarks.claims.base import Claim, Row
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.base import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _linear(figure: Any, size: Any) -> Iterator[Row]:
 
 
 def _testbed(figure: Any, size: Any) -> Iterator[Row]:
-    from benchmarks.figures.testbed import base, runs
+    from tf_ensembles.benchmarks.figures.testbed import base, runs
 
     if isinstance(figure, base.TunedFigure):  # What it will choose is not known, but how often it chooses is.
         choices = itertools.product(size.seeds_to_report, figure.agents, figure.flags.values())

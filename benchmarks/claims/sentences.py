@@ -16,9 +16,9 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from benchmarks.claims.base import Sentence, combine
-from benchmarks.claims.judge import Result
-from benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, holm
+from tf_ensembles.benchmarks.claims.base import Sentence, combine
+from tf_ensembles.benchmarks.claims.judge import Result
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, LEVEL, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, holm
 
 UNTESTED = (
     Sentence("4.1", "An isotropic prior is no loss of generality.", untested="a change of coordinates"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from benchmarks.claims.base import (
+from tf_ensembles.benchmarks.claims.base import (
     ALIKE,
     BOOTSTRAP_IMPROVES,
     HIGHER,
@@ -20,14 +20,14 @@ from benchmarks.claims.base import (
     Region,
     Sentence,
 )
-from benchmarks.claims.estimators.agents import Agents, AllOf, Pair, Treatments
-from benchmarks.claims.estimators.gains import GainAlong, GainContrast
-from benchmarks.claims.estimators.prior_scale import PriorScale
-from benchmarks.figures.testbed.base import BP, MLP, N, P
-from benchmarks.figures.testbed.even_noise import APART, NONE, SAME, SYMMETRIC, UNEVEN
-from benchmarks.figures.testbed.figure_1 import GLOBAL, PER_SETTING
-from benchmarks.figures.testbed.figure_7 import OTHERS
-from benchmarks.figures.testbed.weight_decay import CODE, TEXT
+from tf_ensembles.benchmarks.claims.estimators.agents import Agents, AllOf, Pair, Treatments
+from tf_ensembles.benchmarks.claims.estimators.gains import GainAlong, GainContrast
+from tf_ensembles.benchmarks.claims.estimators.prior_scale import PriorScale
+from tf_ensembles.benchmarks.figures.testbed.base import BP, MLP, N, P
+from tf_ensembles.benchmarks.figures.testbed.even_noise import APART, NONE, SAME, SYMMETRIC, UNEVEN
+from tf_ensembles.benchmarks.figures.testbed.figure_1 import GLOBAL, PER_SETTING
+from tf_ensembles.benchmarks.figures.testbed.figure_7 import OTHERS
+from tf_ensembles.benchmarks.figures.testbed.weight_decay import CODE, TEXT
 
 _MORE = "the interval of the difference of gains lies above 0"
 _NO_IMPROVEMENT = (

@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from benchmarks.commands import export, options
 from tf_ensembles import files
+from tf_ensembles.benchmarks.commands import export, options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

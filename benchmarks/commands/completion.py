@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.commands import options
 from tf_ensembles import extras
+from tf_ensembles.benchmarks.commands import options
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     extras.require("shtab", "Completion")
     import shtab
 
-    from benchmarks.commands import main
+    from tf_ensembles.benchmarks.commands import main
 
     parser = main.make_parser()
     _describe_values(parser)

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.commands import options
+from tf_ensembles.benchmarks.commands import options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,10 @@ import os
 import platform
 import shutil
 
-from benchmarks.commands import options
 from tf_ensembles import extras, machine
-from trainers import onednn
-from trainers.images import cifar10
+from tf_ensembles.benchmarks.commands import options
+from tf_ensembles.trainers import onednn
+from tf_ensembles.trainers.images import cifar10
 
 _PACKAGES = (
     "tensorflow",
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.check:
         options.answer(args, facts, lines)
         return 0
-    from benchmarks.commands import self_test
+    from tf_ensembles.benchmarks.commands import self_test
 
     print(f"{lines}\n")
     code = self_test.run()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from benchmarks.commands import options, sweep
+from tf_ensembles.benchmarks.commands import options, sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures what is missing, writes one CSV per table and the figures, and prints the verdicts."""
-    from benchmarks.figures import registry, running
+    from tf_ensembles.benchmarks.figures import registry, running
 
     if args.problems is not None and args.problems < 2:
         raise ValueError(f"Expected --problems >= 2. Received: {args.problems}")

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from benchmarks.commands import options, quiet
 from tf_ensembles import extras
+from tf_ensembles.benchmarks.commands import options, quiet
+from tf_ensembles.trainers import onednn, preemption
 from tf_ensembles.version import __version__
-from trainers import onednn, preemption
 
 # What each sub-command is for; the module of its name in this folder implements it.
 COMMANDS = {
@@ -67,7 +67,7 @@ def make_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)
         if name in names:
-            module = importlib.import_module(f"benchmarks.commands.{name}")
+            module = importlib.import_module(f"tf_ensembles.benchmarks.commands.{name}")
             command.description = module.__doc__
             options.add_shared(command)
             module.add_arguments(command)
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     onednn.prefer()
-    module = importlib.import_module(f"benchmarks.commands.{args.command}")
+    module = importlib.import_module(f"tf_ensembles.benchmarks.commands.{args.command}")
     args.stdout = sys.stdout  # Where an answer goes; what is told meanwhile is no part of a JSON document.
     with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
         return _run(module, args, args.command)

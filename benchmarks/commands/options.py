@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tf_ensembles import files
-from trainers import stores
+from tf_ensembles.trainers import stores
 
 if TYPE_CHECKING:
-    from benchmarks.claims import judge
+    from tf_ensembles.benchmarks.claims import judge
 
 PRESETS = ("quick", "standard", "paper")
 _EXAMPLES = "examples:\n"
@@ -151,7 +151,7 @@ def plain(value: Any) -> Any:
 
 def verdicts(results: Sequence[judge.Result]) -> list[dict[str, Any]]:
     """Returns results of claims as an answer, of each the deciding effect first."""
-    from benchmarks.claims import judge
+    from tf_ensembles.benchmarks.claims import judge
 
     return [
         {

@@ -10,8 +10,8 @@ import os
 import pathlib
 from typing import Any
 
-from benchmarks.commands import options
-from trainers import stores
+from tf_ensembles.benchmarks.commands import options
+from tf_ensembles.trainers import stores
 
 STORE_VARIABLE, DATA_VARIABLE = "TF_ENSEMBLES_STORE", "TF_ENSEMBLES_DATA"
 DEFAULT_STORE = pathlib.Path("results/cifar10/members")

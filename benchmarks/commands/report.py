@@ -13,14 +13,14 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import seals
-from benchmarks.commands import options
+from tf_ensembles.benchmarks import seals
+from tf_ensembles.benchmarks.commands import options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmarks.claims import judge
-    from benchmarks.report import content as report_content
+    from tf_ensembles.benchmarks.claims import judge
+    from tf_ensembles.benchmarks.report import content as report_content
 
 DEFAULT = pathlib.Path("results/reproduce/quick")
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from benchmarks.report import compare
+    from tf_ensembles.benchmarks.report import compare
 
     comparison = compare.compare(*args.compare)
     written = compare.write(comparison, args.output or pathlib.Path("results/compare"))
@@ -67,7 +67,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from benchmarks.report import content
+    from tf_ensembles.benchmarks.report import content
 
     folder = options.chosen_folder(args, DEFAULT)
     if args.seal:
@@ -99,9 +99,9 @@ def _with_paths(text: str, written: list[pathlib.Path]) -> str:
 
 def redraw(folder: pathlib.Path) -> None:
     """Draws every figure whose tables a results folder holds, into the folder."""
-    from benchmarks.figures import base, registry
-    from benchmarks.figures.tables import Tables
-    from benchmarks.stats import NoDataError
+    from tf_ensembles.benchmarks.figures import base, registry
+    from tf_ensembles.benchmarks.figures.tables import Tables
+    from tf_ensembles.benchmarks.stats import NoDataError
 
     tables = Tables(folder)
     for figure in registry.figures():
@@ -113,8 +113,8 @@ def redraw(folder: pathlib.Path) -> None:
 
 def write(report: report_content.Report, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes the report as HTML and its claims as CSV, and returns the paths, the HTML first."""
-    from benchmarks.report import html as report_html
     from tf_ensembles import files
+    from tf_ensembles.benchmarks.report import html as report_html
 
     written = [folder / "report.html", folder / "claims.csv"]
     with files.atomic_path(written[0]) as path:
@@ -128,7 +128,7 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
     """Returns a row per effect of every claim, and one for claims without any."""
     import pandas as pd
 
-    from benchmarks.claims import judge
+    from tf_ensembles.benchmarks.claims import judge
 
     rows = []
     for result in results:
@@ -157,9 +157,9 @@ def claims_table(results: tuple[judge.Result, ...]) -> pd.DataFrame:
 
 def format_text(report: report_content.Report) -> str:
     """Returns the table of verdicts, a line per claim, for a terminal; what is counted are sentences of the paper."""
-    from benchmarks.claims import judge
-    from benchmarks.report import content
-    from benchmarks.stats import SIGNS
+    from tf_ensembles.benchmarks.claims import judge
+    from tf_ensembles.benchmarks.report import content
+    from tf_ensembles.benchmarks.stats import SIGNS
 
     results = report.results
     width = max(len(result.claim.id) for result in results)

@@ -19,12 +19,12 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.commands import options, places, stages
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.commands import options, places, stages
 
 if TYPE_CHECKING:
-    from benchmarks.claims import judge
-    from benchmarks.figures.base import Figure
+    from tf_ensembles.benchmarks.claims import judge
+    from tf_ensembles.benchmarks.figures.base import Figure
 
 ENGINES = ("local", "ray")
 
@@ -73,7 +73,7 @@ def choose(only: str | None = None) -> list[Part]:
 
     Figures that show the same runs are made together.
     """
-    from benchmarks.figures import registry
+    from tf_ensembles.benchmarks.figures import registry
 
     names = [] if only is None else [name.strip() for name in only.split(",")]
     wanted = registry.figures() if only is None else registry.select(_ALSO.get(name.upper(), name) for name in names)
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _names() -> list[str]:
-    from benchmarks.figures import registry
+    from tf_ensembles.benchmarks.figures import registry
 
     return [*(figure.id for figure in registry.figures()), *_ALSO, *{figure.part for figure in registry.figures()}]
 
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _statements(pending: list[Part], preset: str) -> list[str]:
     """Which claims the figures can decide, before anything is run."""
-    from benchmarks.claims import presets
+    from tf_ensembles.benchmarks.claims import presets
 
     sizes = presets.preset_sizes(preset)
     statements = [presets.state(figure, sizes) for part in pending for figure in part.figures]
@@ -164,8 +164,8 @@ def _report(
     failed: list[str],
 ) -> int:
     """Writes the report of what is there, and returns the exit code; `results` were judged already."""
-    from benchmarks.commands import report
-    from benchmarks.report import content as report_content
+    from tf_ensembles.benchmarks.commands import report
+    from tf_ensembles.benchmarks.report import content as report_content
 
     if ran and output.is_dir():
         kept = report_content.read_environment(output)
@@ -192,7 +192,7 @@ def _report(
 
 def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
     """What a larger run would add: claims that this one cannot decide, and those that it left open."""
-    from benchmarks.claims import presets
+    from tf_ensembles.benchmarks.claims import presets
 
     sizes = presets.preset_sizes(preset)
     missing = [
@@ -215,7 +215,7 @@ def _more(results: Sequence[judge.Result], preset: str) -> list[str]:
 
 def _prepare_images(data: str | None, output: pathlib.Path, shown: stages.Stages) -> tuple[bool, str]:
     """Gets CIFAR10 if it is not there yet; returns whether it is now, and a sentence about it for the report."""
-    from trainers.images import cifar10
+    from tf_ensembles.trainers.images import cifar10
 
     shown.begin("", "CIFAR10: making sure that the images are there")
     with stages.logged(output / _LOGS / "images.txt", shown.hear):
@@ -240,8 +240,8 @@ def _settings(part: Part, preset: str) -> Any:
 
 
 def _is_complete(part: Part, preset: str, output: pathlib.Path) -> bool:
-    from benchmarks.figures.tables import Tables
     from tf_ensembles import files
+    from tf_ensembles.benchmarks.figures.tables import Tables
 
     try:
         kept = files.parse_json(files.read_bytes(_marker(part, output)))
@@ -278,7 +278,7 @@ def _make(
     part: Part, args: argparse.Namespace, output: pathlib.Path, shown: stages.Stages
 ) -> tuple[int, tuple[judge.Result, ...]]:
     """Computes and draws the figures of a part; returns how many runs failed, and the verdicts."""
-    from benchmarks.figures import running
+    from tf_ensembles.benchmarks.figures import running
 
     def runs_folder(plan: running.Plan) -> pathlib.Path:
         return plan.output if plan.figure.part in _WHOLE else output / "sweep" / plan.figure.sweep_folder(args.preset)

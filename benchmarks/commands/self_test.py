@@ -149,7 +149,7 @@ def _kl() -> str:
 
 
 def _bandit() -> str:
-    from bandit_env import rollout
+    from tf_ensembles.bandit_env import rollout
 
     result = rollout.run_bandit("ensemble-bp", num_problems=200, horizon=60, seed=0)
     first, last = result.regret[9], result.regret[-1] - result.regret[-11]
@@ -159,8 +159,8 @@ def _bandit() -> str:
 
 
 def _tf_agents() -> str:
-    from bandit_env import rollout
-    from bandit_env.agents import driver, environment, linear, metrics
+    from tf_ensembles.bandit_env import rollout
+    from tf_ensembles.bandit_env.agents import driver, environment, linear, metrics
 
     env = environment.HeteroscedasticLinearBandit(20)
     agent = linear.EnsembleThompsonAgent(

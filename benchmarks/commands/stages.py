@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
-from trainers.sweeps.progress import format_seconds
+from tf_ensembles.trainers.sweeps.progress import format_seconds
 
 REDRAWN, REPEATED = 0.25, 5.0  # seconds between two looks on a terminal, and between two lines elsewhere
 _WIDTH = 24  # of the bar

@@ -15,14 +15,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.commands import options, places
-from trainers import stores
+from tf_ensembles.benchmarks.commands import options, places
+from tf_ensembles.trainers import stores
 
 if TYPE_CHECKING:
-    from benchmarks.claims import judge
-    from benchmarks.figures.base import Figure
-    from benchmarks.figures.running import Plan
-    from trainers.sweeps.progress import Status
+    from tf_ensembles.benchmarks.claims import judge
+    from tf_ensembles.benchmarks.figures.base import Figure
+    from tf_ensembles.benchmarks.figures.running import Plan
+    from tf_ensembles.trainers.sweeps.progress import Status
 
 PRESETS = options.PRESETS
 RESULTS = pathlib.Path("results/sweep")
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     """Does what the sub-command says."""
     if args.action in _ON_FOLDERS:
         return _ON_FOLDERS[args.action](args)
-    from benchmarks.figures import running
+    from tf_ensembles.benchmarks.figures import running
 
     figures = [load(name) for name in args.figures]
     plans = [_plan(figure, args) for figure in figures]
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from trainers.sweeps import progress, store
+    from tf_ensembles.trainers.sweeps import progress, store
 
     folder = options.chosen_folder(args, RESULTS)
     several: list[pathlib.Path] = []
@@ -173,7 +173,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    from trainers.sweeps import merging
+    from tf_ensembles.trainers.sweeps import merging
 
     count = merging.pack(args.folder, args.file)
     options.answer(args, {"wrote": args.file, "rows": count}, f"wrote {args.file}: {count:,} rows")
@@ -181,7 +181,7 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    from trainers.sweeps import merging
+    from tf_ensembles.trainers.sweeps import merging
 
     merged = merging.merge(args.folder, args.sources)
     lines = [f"{one.source}: {one.added:,} rows added, {one.known:,} were there" for one in merged]
@@ -197,14 +197,14 @@ def _told(status: Status) -> dict[str, Any]:
 
 
 def _known() -> tuple[Figure, ...]:
-    from benchmarks.figures import registry
+    from tf_ensembles.benchmarks.figures import registry
 
     return registry.figures()
 
 
 def load(name: str) -> Figure:
     """Returns a figure by its id or name, or that of a user's own module."""
-    from benchmarks.figures.base import Figure
+    from tf_ensembles.benchmarks.figures.base import Figure
 
     known = {alias: figure for figure in _known() for alias in (figure.id, figure.name)}
     if name in known:
@@ -220,7 +220,7 @@ def load(name: str) -> Figure:
 
 
 def _plan(figure: Figure, args: argparse.Namespace) -> Plan:
-    from benchmarks.figures import running
+    from tf_ensembles.benchmarks.figures import running
 
     if args.preset not in figure.presets:
         raise ValueError(f"Expected --preset of {', '.join(figure.presets)} for {figure.name}. Received: {args.preset}")
@@ -236,7 +236,7 @@ def _folder(figure: Figure, args: argparse.Namespace) -> pathlib.Path | str:
 
 def _list_runs(plan: Plan, folder: pathlib.Path | str, context: dict[str, str | None]) -> None:
     """Prints the ids of all runs that can be known now, with their state."""
-    from trainers.sweeps import store
+    from tf_ensembles.trainers.sweeps import store
 
     name, rows = plan.figure.name, store.read_results(folder)
     done = {row["hash"] for row in rows}

@@ -13,13 +13,13 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.commands import options
 from tf_ensembles import files
+from tf_ensembles.benchmarks.commands import options
 
 if TYPE_CHECKING:
     from tf_ensembles.base import Quality
     from tf_ensembles.testbed.problems import Problem, Setting
-    from trainers.agents import AgentConfig
+    from tf_ensembles.trainers.agents import AgentConfig
 
 AGENTS = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
 UNIFORM = "uniform"
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _config(name: str, seed: int, args: argparse.Namespace) -> AgentConfig:
-    from trainers import agents
+    from tf_ensembles.trainers import agents
 
     config = agents.make_config(name, seed=seed, num_steps=args.num_steps, l2=args.l2)
     if name != "mlp":
@@ -111,7 +111,7 @@ def _run_problem(
     problem: Problem, configs: Sequence[AgentConfig], args: argparse.Namespace, progress: Callable[[int], object]
 ) -> list[Run]:
     from tf_ensembles import testbed
-    from trainers import experiment
+    from tf_ensembles.trainers import experiment
 
     scores = {"tau": args.tau, "num_batches": args.num_batches}
     qualities = [

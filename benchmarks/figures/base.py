@@ -16,15 +16,15 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks import stats
-from benchmarks.figures import panels as panels_lib
-from benchmarks.figures.tables import Tables
 from tf_ensembles import extras
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels as panels_lib
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 PRESETS = ("quick", "standard", "paper")
 NOT_STATED = "not stated"
@@ -170,8 +170,8 @@ def write(
         folder: of its part.
         context: as of `Figure.stages`, where all stages are complete: then what they took is kept, too.
     """
-    from benchmarks import seals
     from tf_ensembles import files
+    from tf_ensembles.benchmarks import seals
 
     lines, tables = [], figure.collect(size, rows)
     if context is not None and (took := cost(figure.all_runs(size, context, rows), rows)) is not None:
@@ -199,9 +199,9 @@ def cost(runs: Sequence[Run], rows: Rows) -> pd.DataFrame | None:
 
 def draw(figure: Figure, tables: Tables, folder: pathlib.Path) -> list[str]:
     """Draws a figure from its kept tables, writes what it shows as a table; returns what to tell, line by line."""
-    from benchmarks import seals, style
-    from benchmarks.figures import drawing
     from tf_ensembles import files
+    from tf_ensembles.benchmarks import seals, style
+    from tf_ensembles.benchmarks.figures import drawing
 
     table = tables.of(figure)
     shown = figure.panels(table)

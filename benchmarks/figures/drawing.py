@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import style
 from tf_ensembles import extras
+from tf_ensembles.benchmarks import style
 
 if TYPE_CHECKING:
-    from benchmarks.figures.panels import Panel, Series
+    from tf_ensembles.benchmarks.figures.panels import Panel, Series
 
 _COLUMNS = 4  # of panels in a row, at most
 _MAX_TICKS = 7  # up to this many places along a logarithmic axis are named, where there is room

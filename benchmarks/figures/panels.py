@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks import stats, style
-from benchmarks.stats import Interval
+from tf_ensembles.benchmarks import stats, style
+from tf_ensembles.benchmarks.stats import Interval
 from tf_ensembles.pictures import Panel as Panel
 from tf_ensembles.pictures import Point as Point
 from tf_ensembles.pictures import Series as Series

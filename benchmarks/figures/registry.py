@@ -10,8 +10,8 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 
-from benchmarks import figures as package
-from benchmarks.figures.base import Figure
+from tf_ensembles.benchmarks import figures as package
+from tf_ensembles.benchmarks.figures.base import Figure
 
 
 @functools.cache

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import base
-from benchmarks.figures.base import Figure, Stage
+from tf_ensembles.benchmarks.figures import base
+from tf_ensembles.benchmarks.figures.base import Figure, Stage
 
 if TYPE_CHECKING:
-    from benchmarks.claims import judge
-    from trainers.sweeps.sweep import Report, Run, Sweep
+    from tf_ensembles.benchmarks.claims import judge
+    from tf_ensembles.trainers.sweeps.sweep import Report, Run, Sweep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +56,8 @@ def run(
         stage_begins: is called with the name of each stage before what is printed of it.
         **options: of `trainers.sweeps.sweep.Sweep`: engine, number of workers, address.
     """
-    from trainers import stores
-    from trainers.sweeps import store, sweep
+    from tf_ensembles.trainers import stores
+    from tf_ensembles.trainers.sweeps import store, sweep
 
     base.require_packages()
     stages = {plan: plan.figure.stages(plan.size, context) for plan in plans}
@@ -119,8 +119,8 @@ def _without_members(runs: Sequence[Run], done: Container[str], check: bool) -> 
         done: the hashes of completed runs. Rows may have come from another machine, without the files of members.
         check: whether to read members' files, too. Those that are not whole are reset, and returned as well.
     """
-    from trainers.images import config, store
-    from trainers.images import runs as member_runs
+    from tf_ensembles.trainers.images import config, store
+    from tf_ensembles.trainers.images import runs as member_runs
 
     found = set()
     for run in runs:
@@ -135,7 +135,7 @@ def _without_members(runs: Sequence[Run], done: Container[str], check: bool) -> 
 
 def draw(plan: Plan, folder: pathlib.Path | str) -> list[judge.Result]:
     """Draws a figure from the rows that are there; returns what it says about the claims that read it."""
-    from trainers.sweeps import store
+    from tf_ensembles.trainers.sweeps import store
 
     base.require_packages()
     rows = store.read_results(folder)
@@ -149,7 +149,7 @@ def draw(plan: Plan, folder: pathlib.Path | str) -> list[judge.Result]:
 
 def print_statements(plans: Sequence[Plan]) -> None:
     """Prints which claims figures can decide at their sizes, a line each."""
-    from benchmarks.claims import presets
+    from tf_ensembles.benchmarks.claims import presets
 
     for plan in plans:
         sizes = presets.preset_sizes(plan.preset) | {one.figure.id: one.size for one in plans}
@@ -160,8 +160,8 @@ def print_statements(plans: Sequence[Plan]) -> None:
 
 def print_verdicts(plan: Plan) -> list[judge.Result]:
     """Prints what a figure's table says about the claims that read it, and returns it."""
-    from benchmarks.claims import judge, paper
-    from benchmarks.figures.tables import Tables
+    from tf_ensembles.benchmarks.claims import judge, paper
+    from tf_ensembles.benchmarks.figures.tables import Tables
 
     tables = Tables(plan.output, plan.figure.part)
     results = [judge.judge(claim, tables) for claim in paper.CLAIMS if claim.figure == plan.figure.id]

@@ -13,14 +13,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks import seals
-from benchmarks.stats import NoDataError
 from tf_ensembles import extras, files
+from tf_ensembles.benchmarks import seals
+from tf_ensembles.benchmarks.stats import NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmarks.figures.base import Figure
+    from tf_ensembles.benchmarks.figures.base import Figure
 
 PARTS = ("linear", "testbed", "bandit", "cifar10")
 # Columns that count something, or say how large a setting is: what they hold becomes integers and names.

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pathlib
 import re
 
-from benchmarks.figures import registry
-from benchmarks.report import content
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.report import content
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "benchmarks" / "results"

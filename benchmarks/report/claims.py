@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from benchmarks import stats
-from benchmarks.claims import judge
-from benchmarks.claims.base import Effect, Margin
-from benchmarks.report import content
-from benchmarks.report.content import Report
-from benchmarks.report.page import badge, escape, fold, section, table
 from tf_ensembles import pictures
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.base import Effect, Margin
+from tf_ensembles.benchmarks.report import content
+from tf_ensembles.benchmarks.report.content import Report
+from tf_ensembles.benchmarks.report.page import badge, escape, fold, section, table
 
 _ABOUT = (
     "Each line is one claim. The dot and bar are the measured effect and its 95% interval; the green band is where the "

@@ -12,17 +12,17 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from benchmarks import stats, style
-from benchmarks.claims import judge
-from benchmarks.claims.base import Effect, Region
-from benchmarks.figures import registry
-from benchmarks.figures.base import Figure
-from benchmarks.figures.panels import TextTable
-from benchmarks.figures.tables import Tables
-from benchmarks.report import content as report_content
-from benchmarks.report import page
-from benchmarks.stats import Interval
 from tf_ensembles import files
+from tf_ensembles.benchmarks import stats, style
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.base import Effect, Region
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.base import Figure
+from tf_ensembles.benchmarks.figures.panels import TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.report import content as report_content
+from tf_ensembles.benchmarks.report import page
+from tf_ensembles.benchmarks.stats import Interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,15 +14,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import stats
-from benchmarks.claims import deep_sea, judge, neural, sentences
-from benchmarks.claims.sentences import JudgedSentence
-from benchmarks.figures import registry
-from benchmarks.figures.base import PRESETS, Figure, Setting
-from benchmarks.figures.panels import Panel, TextTable
-from benchmarks.figures.tables import Tables
-from benchmarks.report import story
 from tf_ensembles import files, machine
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import deep_sea, judge, neural, sentences
+from tf_ensembles.benchmarks.claims.sentences import JudgedSentence
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.base import PRESETS, Figure, Setting
+from tf_ensembles.benchmarks.figures.panels import Panel, TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.report import story
 
 ENVIRONMENT, TIMES = "environment.json", "times.json"
 _MISSING = " is not there"  # how a table that is missing is told

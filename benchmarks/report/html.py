@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks import stats, style
-from benchmarks.claims import judge
-from benchmarks.figures import panels
-from benchmarks.figures.base import Setting
-from benchmarks.figures.panels import Panel
-from benchmarks.report import claims, content, page, story
-from benchmarks.report.content import Report, Section
-from benchmarks.report.page import badge, escape, fold, section, table
 from tf_ensembles import pictures
+from tf_ensembles.benchmarks import stats, style
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import Setting
+from tf_ensembles.benchmarks.figures.panels import Panel
+from tf_ensembles.benchmarks.report import claims, content, page, story
+from tf_ensembles.benchmarks.report.content import Report, Section
+from tf_ensembles.benchmarks.report.page import badge, escape, fold, section, table
 
 
 def render(report: Report) -> str:

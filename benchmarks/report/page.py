@@ -12,7 +12,7 @@ import html
 import importlib.resources
 from collections.abc import Sequence
 
-from benchmarks import stats, style
+from tf_ensembles.benchmarks import stats, style
 
 _KINDS = {
     stats.SUPPORTED: "supported",
@@ -44,7 +44,7 @@ def frame(title: str, body: str) -> str:
 
 def asset(name: str) -> str:
     """Returns a file of the page's parts."""
-    return (importlib.resources.files("benchmarks.report") / "assets" / name).read_text(encoding="utf-8")
+    return (importlib.resources.files("tf_ensembles.benchmarks.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def escape(text: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from benchmarks.figures.panels import Panel
+from tf_ensembles.benchmarks.figures.panels import Panel
 
 PAPER = "Ensembles for Uncertainty Estimation: Benefits of Prior Functions and Bootstrapping"
 AUTHORS = "Dwaracherla, Wen, Osband, Lu, Asghari and Van Roy, arXiv 2206.03633"

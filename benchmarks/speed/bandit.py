@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import speed
-from benchmarks.speed import harness
 from tf_ensembles.base import Array
+from tf_ensembles.benchmarks import speed
+from tf_ensembles.benchmarks.speed import harness
 
 ARMS, MEMBERS, SCALE, BATCH = 5, 10, 0.3, 32
 NEURAL_AGENTS: dict[str, dict[str, Any]] = {  # of `bandit_env.networks.rollout`, by their names in the study
@@ -66,8 +66,8 @@ def rollout(*, problems: int = 5000, horizon: int = 1000, turns: int = 5) -> Non
 
     The growth of memory is that of the process between two horizons.
     """
-    from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit, run_bandit
-    from bandit_env.agents import driver
+    from tf_ensembles.bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit, run_bandit
+    from tf_ensembles.bandit_env.agents import driver
 
     env = HeteroscedasticLinearBandit(problems)
     specs = env.time_step_spec(), env.action_spec()
@@ -92,8 +92,8 @@ def linear(*, dims: tuple[int, ...] = (20, 100, 500), turns: int = 50) -> None:
     """A decision and an update of linear agents with a model per arm: ours and stock LinTS."""
     import tensorflow as tf
 
-    from bandit_env import EnsembleThompsonAgent
-    from bandit_env.agents import baselines, stock
+    from tf_ensembles.bandit_env import EnsembleThompsonAgent
+    from tf_ensembles.bandit_env.agents import baselines, stock
 
     def make_runs(name: str, dim: int) -> dict[str, harness.Run]:
         spec, action = stock.make_specs(dim, ARMS)
@@ -136,11 +136,11 @@ def neural(*, steps: int = 300, turns: int = 3) -> None:
     import keras
 
     import tf_ensembles as tfe
-    from bandit_env import NeuralThompsonAgent
-    from bandit_env.agents import driver, observations, stock
-    from bandit_env.networks import export
-    from bandit_env.networks import problems as problems_lib
-    from bandit_env.networks import rollout as rollout_lib
+    from tf_ensembles.bandit_env import NeuralThompsonAgent
+    from tf_ensembles.bandit_env.agents import driver, observations, stock
+    from tf_ensembles.bandit_env.networks import export
+    from tf_ensembles.bandit_env.networks import problems as problems_lib
+    from tf_ensembles.bandit_env.networks import rollout as rollout_lib
 
     def make_rollout(num_problems: int, name: str) -> harness.Run:
         wheel = problems_lib.make_wheel(range(num_problems), 2000, 0.5)
@@ -187,8 +187,8 @@ def decisions(*, batches: tuple[int, ...] = (1, 256), calls: int = 50, turns: in
     import tensorflow as tf
 
     import tf_ensembles as tfe
-    from bandit_env import EnsembleThompsonAgent, NeuralThompsonAgent
-    from bandit_env.agents import baselines, observations, stock
+    from tf_ensembles.bandit_env import EnsembleThompsonAgent, NeuralThompsonAgent
+    from tf_ensembles.bandit_env.agents import baselines, observations, stock
 
     def make_neural(specs: Any, members: int, all_actions: bool) -> Any:
         features = observations.num_features(specs[0].observation, ARMS)

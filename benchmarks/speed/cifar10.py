@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import harness, memory
 from tf_ensembles.base import Array
+from tf_ensembles.benchmarks.speed import harness, memory
 
 CLASSES, RATE, MOMENTUM = 10, 1e-3, 0.9
 
@@ -29,9 +29,9 @@ def _make_member(data: Any, width: float, batch: int) -> harness.Run:
     """
     import tensorflow as tf
 
-    from trainers.images import config as member_config
-    from trainers.images import store as member_store
-    from trainers.images import training as member_training
+    from tf_ensembles.trainers.images import config as member_config
+    from tf_ensembles.trainers.images import store as member_store
+    from tf_ensembles.trainers.images import training as member_training
 
     config = member_config.MemberConfig(
         num_train=len(data),
@@ -58,7 +58,7 @@ def _make_bare(x: Array, labels: Array, channels: list[int], rows: Array) -> har
     """Returns steps of TensorFlow's operations in one graph, without Keras, prior, bootstrap and moving averages."""
     import tensorflow as tf
 
-    from trainers.images import vgg
+    from tf_ensembles.trainers.images import vgg
 
     kernels = [
         tf.Variable(tf.random.normal([3, 3, i, o], 0.0, (2 / (9 * i)) ** 0.5)) for i, o in itertools.pairwise(channels)
@@ -97,7 +97,7 @@ def _make_fit(x: Array, labels: Array, width: float, batch: int) -> harness.Run:
     """Returns Keras `fit` of the same network with Keras's own batch norm, without prior, bootstrap and decay."""
     import keras
 
-    from trainers.images import norm, vgg
+    from tf_ensembles.trainers.images import norm, vgg
 
     def clone(layer: Any) -> Any:
         kind = keras.layers.BatchNormalization if isinstance(layer, norm.BatchNormalization) else layer.__class__
@@ -114,7 +114,7 @@ def _make_torch(x: Array, labels: Array, channels: list[int], rows: Array, threa
     import torch
     from torch import nn
 
-    from trainers.images import vgg
+    from tf_ensembles.trainers.images import vgg
 
     torch.set_num_threads(threads)
     memory_format = getattr(torch, layout)
@@ -141,13 +141,13 @@ def train(
 ) -> None:
     """Milliseconds an image of a VGG's training on random images; no --threads: one per core."""
     from tf_ensembles import machine
-    from trainers import onednn
+    from tf_ensembles.trainers import onednn
 
     threads = threads or machine.usable_cores()
     os.environ[machine.THREADS] = str(threads)
     onednn.prefer()
-    from trainers.images import data as image_data
-    from trainers.images import vgg
+    from tf_ensembles.trainers.images import data as image_data
+    from tf_ensembles.trainers.images import vgg
 
     print(f"  oneDNN {onednn.explain()}; {threads} threads, batch {batch}, {steps} steps")
     random, count = np.random.default_rng(0), steps * batch
@@ -172,8 +172,8 @@ def train(
 
 def _prepare_scores(members: int, examples: int = 10_000) -> harness.Run:
     """Stores members' logits, and returns the scoring of all ensemble sizes."""
-    from trainers.images import runs as member_runs
-    from trainers.images import store as member_store
+    from tf_ensembles.trainers.images import runs as member_runs
+    from tf_ensembles.trainers.images import store as member_store
 
     random, folder = np.random.default_rng(0), tempfile.TemporaryDirectory()
     labels = random.integers(CLASSES, size=examples).astype(np.int32)

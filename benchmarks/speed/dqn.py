@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import harness
+from tf_ensembles.benchmarks.speed import harness
 
 SIZE, MEMBERS, UNITS = 10, 20, 50
 
 
 def _make_run(seeds: int) -> Any:
-    from bandit_env.dqn import environments, training
+    from tf_ensembles.bandit_env.dqn import environments, training
 
     return training.Run(training.make_agent("ensemble-p", MEMBERS), environments.DeepSea(SIZE), range(seeds))
 
 
 def _make_driver(steps: int) -> harness.Run:
     """Returns some steps of `EnsembleDqnAgent` in a stock driver with a replay buffer."""
-    from bandit_env.agents.dqn import agent as agent_lib
-    from bandit_env.agents.dqn import environment, replay
-    from bandit_env.dqn import environments, export
+    from tf_ensembles.bandit_env.agents.dqn import agent as agent_lib
+    from tf_ensembles.bandit_env.agents.dqn import environment, replay
+    from tf_ensembles.bandit_env.dqn import environments, export
 
     sea = environments.DeepSea(SIZE)
     env = environment.GraphEnvironment(sea)
@@ -82,7 +82,7 @@ def profile(*, steps: int = 4000, turns: int = 3) -> None:
     """What limits a step of one seed: the products of its networks, forward and backward, alone in a compiled loop."""
     import tensorflow as tf
 
-    from bandit_env.dqn import environments
+    from tf_ensembles.bandit_env.dqn import environments
 
     cells, products = environments.DeepSea(SIZE).num_cells, steps // 8
     shapes = ((UNITS + 1, cells + 1), (UNITS + 1, UNITS + 1), (2, UNITS + 1))  # of kernels; last columns are biases

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import harness
 from tf_ensembles.base import Array
+from tf_ensembles.benchmarks.speed import harness
 
 MEMBERS, BATCH, DIM, HIDDEN = 100, 100, 10, 50
 

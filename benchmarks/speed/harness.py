@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.commands import quiet
 from tf_ensembles.base import Array
+from tf_ensembles.benchmarks.commands import quiet
 
 Part = Callable[..., None]
 Run = Callable[[], object]

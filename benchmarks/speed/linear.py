@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import harness
+from tf_ensembles.benchmarks.speed import harness
 
 
 def library_kls(x: Any, y: Any, noise_variance: Any) -> Any:

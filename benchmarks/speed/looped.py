@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import fit, harness
+from tf_ensembles.benchmarks.speed import fit, harness
 
 BATCH, STEPS, LENGTH, CLASSES = 32, 8, 32, 5
 MODELS = ("transformer", "lstm", "gru", "cnn", "tcn", "two-tower", "normalized")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import speed
-from benchmarks.speed import fit, harness
+from tf_ensembles.benchmarks import speed
+from tf_ensembles.benchmarks.speed import fit, harness
 
 STEPS = 5  # of training: by then everything is in memory that ever will be
 

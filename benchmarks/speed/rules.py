@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.speed import harness
+from tf_ensembles.benchmarks.speed import harness
 
 BATCH, TIME, INPUTS, UNITS = 32, 20, 8, 32
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from benchmarks import speed
-from benchmarks.figures.testbed import runs as testbed_runs
-from benchmarks.speed import harness
-from trainers.sweeps import progress as sweep_progress
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks import speed
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.benchmarks.speed import harness
+from tf_ensembles.trainers.sweeps import progress as sweep_progress
+from tf_ensembles.trainers.sweeps import sweep
 
-NOTHING = "benchmarks.speed.sweep:compute_nothing"
+NOTHING = "tf_ensembles.benchmarks.speed.sweep:compute_nothing"
 
 
 def compute_nothing(config: dict[str, Any]) -> dict[str, float]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.speed import harness
+from tf_ensembles.benchmarks.speed import harness
 
 
 def _make_training(dim: int, num_train: int, name: str, steps: int) -> harness.Run:
     """Returns the training of an agent's 100 members on a problem."""
     from tf_ensembles import testbed
-    from trainers import make_agent
+    from tf_ensembles.trainers import make_agent
 
     problem = testbed.make_problem(dim, num_train / dim, 0.1, seed=0)
     agent = make_agent(name, num_members=100, batch_size=100, num_steps=steps)

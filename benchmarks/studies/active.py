@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
-from benchmarks.studies import base
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("active", "benchmarks.studies.active:compute")
+KIND = kinds.register("active", "tf_ensembles.benchmarks.studies.active:compute")
 DATA = ("digits", "fashion")
 METHODS = ("random", "batchbald")
 START, ASKED, END = 20, 10, 120
@@ -44,7 +44,7 @@ def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
         x, y = datasets.load_digits(return_X_y=True)
         return (x / 16.0).astype(np.float32), y.astype(np.int64)
-    from benchmarks.studies.fashion import data
+    from tf_ensembles.benchmarks.studies.fashion import data
 
     train = data.load()["train"]
     return train.x.reshape(len(train.x), -1), train.y

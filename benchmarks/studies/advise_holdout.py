@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.studies import base
-from trainers.sweeps import kinds
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("advise-holdout", "benchmarks.studies.advise_holdout:compute")
+KIND = kinds.register("advise-holdout", "tf_ensembles.benchmarks.studies.advise_holdout:compute")
 TAU, MEMBERS, BATCH = 10, 20, 100
 NAMES = ("breast_cancer", "diabetes", "digits", "testbed")
 ADVICE = "advice"

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks import seals, stats
-from benchmarks.figures import base, panels
-from benchmarks.figures.base import Rows as Rows
-from benchmarks.figures.base import Stage as Stage
-from benchmarks.figures.panels import Panel as Panel
-from benchmarks.figures.tables import Tables
 from tf_ensembles import files
+from tf_ensembles.benchmarks import seals, stats
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.benchmarks.figures.base import Rows as Rows
+from tf_ensembles.benchmarks.figures.base import Stage as Stage
+from tf_ensembles.benchmarks.figures.panels import Panel as Panel
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 
 class Study(base.Figure):
@@ -46,7 +46,7 @@ class Study(base.Figure):
 
     def stages(self, size: Any, context: Mapping[str, Any]) -> list[Stage]:
         """Returns one stage with a run per configuration."""
-        from trainers.sweeps import sweep
+        from tf_ensembles.trainers.sweeps import sweep
 
         runs = []
         for config in self.configs(size):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from benchmarks.figures.cifar10 import figure_5
+from tf_ensembles.benchmarks.figures.cifar10 import figure_5
 
 
 class _Figure(figure_5.UnevenNoiseFigure):

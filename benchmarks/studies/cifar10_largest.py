@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.figures.cifar10 import base, figure_3, figure_10, runs
+from tf_ensembles.benchmarks.figures.cifar10 import base, figure_3, figure_10, runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmarks.figures.tables import Tables
+    from tf_ensembles.benchmarks.figures.tables import Tables
 
 
 class _Figure(figure_10.BySizeFigure):

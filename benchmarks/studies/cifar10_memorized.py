@@ -13,10 +13,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.figures import panels
-from benchmarks.figures.cifar10 import base, figure_5, runs
-from benchmarks.figures.cifar10.runs import BP, N, P
-from trainers.images.runs import WRONG_FIT
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.cifar10 import base, figure_5, runs
+from tf_ensembles.benchmarks.figures.cifar10.runs import BP, N, P
+from tf_ensembles.trainers.images.runs import WRONG_FIT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.commands import places
+from tf_ensembles.benchmarks.commands import places
 
 SCALES = (1.0, 3.0, 10.0, 30.0)
 SIZES = (1, 3, 10, 30, 100)
@@ -25,10 +25,10 @@ def prior_logits(num_members: int, num_images: int, data_dir: str | None = None)
     import tqdm
 
     from tf_ensembles.ensemble.members import building as members
-    from trainers.images import config as member_config
-    from trainers.images import data as image_data
-    from trainers.images import runs as cifar10_runs
-    from trainers.images import vgg
+    from tf_ensembles.trainers.images import config as member_config
+    from tf_ensembles.trainers.images import data as image_data
+    from tf_ensembles.trainers.images import runs as cifar10_runs
+    from tf_ensembles.trainers.images import vgg
 
     config = member_config.MemberConfig(data=member_config.VALIDATION, num_train=10, num_test=num_images)
     data = cifar10_runs.load_member_data(config, data_dir)[1]

@@ -15,16 +15,16 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import base, panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.cifar10 import figure_3
-from benchmarks.figures.cifar10 import runs as cifar10_runs
-from benchmarks.figures.cifar10.runs import Agent, Context, N, P, Size
-from benchmarks.figures.panels import TextTable
-from benchmarks.figures.tables import Tables
-from benchmarks.style import listing
-from trainers.images import config as member_config
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows, Stage
+from tf_ensembles.benchmarks.figures.cifar10 import figure_3
+from tf_ensembles.benchmarks.figures.cifar10 import runs as cifar10_runs
+from tf_ensembles.benchmarks.figures.cifar10.runs import Agent, Context, N, P, Size
+from tf_ensembles.benchmarks.figures.panels import TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.style import listing
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.sweeps import sweep
 
 if TYPE_CHECKING:
     import pandas as pd

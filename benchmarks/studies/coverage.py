@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats as scipy_stats
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.stats import Floats, Interval
-from benchmarks.studies import base
-from trainers.sweeps import kinds
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.stats import Floats, Interval
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("coverage", "benchmarks.studies.coverage:compute")
+KIND = kinds.register("coverage", "tf_ensembles.benchmarks.studies.coverage:compute")
 SIZES = (5, 10, 20, 100)
 GOAL = (0.93, 0.97)
 METHODS = {"ours": "", "BCa": "BCa", "plain bootstrap": "percentile"}  # with SciPy's names

@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.claims.deep_sea import BP, EPINET, EPSILON, N, P
-from benchmarks.figures import panels
-from benchmarks.studies import base
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks.claims.deep_sea import BP, EPINET, EPSILON, N, P
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("deep-sea", "benchmarks.studies.deep_sea:compute")
+KIND = kinds.register("deep-sea", "tf_ensembles.benchmarks.studies.deep_sea:compute")
 AGENTS = (EPSILON, N, P, BP, EPINET)
 SHARE, LEAST = 0.9, 10  # of bad episodes, and the first episode that counts
 _EPISODES = 50  # between two looks at whether all have learned
@@ -104,7 +104,7 @@ QUICK = Size(
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run, an agent at a size: the learning time of each seed, NaN where the limit came first."""
-    from bandit_env.dqn import environments, training
+    from tf_ensembles.bandit_env.dqn import environments, training
 
     size, limit = config["size"], config["limit"]
     agent = training.make_agent(config["agent"], config["members"], config["value"], config["value"])

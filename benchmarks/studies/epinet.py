@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.studies import base, testbed_reference
 from tf_ensembles.base import Data, Predictive, PriorKnowledge
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.studies import base, testbed_reference
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TUNE = kinds.register("epinet-tune", "benchmarks.studies.epinet:tune")
-SCORE = kinds.register("epinet-score", "benchmarks.studies.epinet:compute")
+TUNE = kinds.register("epinet-tune", "tf_ensembles.benchmarks.studies.epinet:tune")
+SCORE = kinds.register("epinet-score", "tf_ensembles.benchmarks.studies.epinet:compute")
 SIZES = (1, 3, 10, 30, 100)
 DRAWN = (100, 1000)  # indices that an epinet is asked with
 HIDDEN, INDEX, SMALL, PRIOR = (50, 50), 8, (15, 15), (5, 5)
@@ -130,7 +130,7 @@ def tune(config: Mapping[str, Any]) -> dict[str, float]:
 
 def compute(config: Mapping[str, Any], *, data: str) -> dict[str, float]:
     """One run, a problem with a seed: scores and costs of ensembles and epinets."""
-    from trainers import agents
+    from tf_ensembles.trainers import agents
 
     problem = list(testbed_reference.load_problems(f"{data}/problems.npz"))[config["number"]]
     seed, dim = config["seed"], problem.prior_knowledge.input_dim

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.figures import panels
-from benchmarks.studies import base
-from trainers.sweeps import kinds, runs, schedule
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, runs, schedule
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("scale", "benchmarks.studies.scale:compute")
+KIND = kinds.register("scale", "tf_ensembles.benchmarks.studies.scale:compute")
 
 
 @dataclasses.dataclass(frozen=True)

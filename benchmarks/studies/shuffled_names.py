@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.claims import base
-from benchmarks.claims.estimators.agents import Agents, Regret
-from benchmarks.claims.estimators.gains import GainAlong, GainContrast, GainGrowsWithMembers
-from benchmarks.claims.estimators.linear import Linear
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry
-from benchmarks.figures.base import Figure
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import SUPPORTED, NoDataError
+from tf_ensembles.benchmarks.claims import base
+from tf_ensembles.benchmarks.claims.estimators.agents import Agents, Regret
+from tf_ensembles.benchmarks.claims.estimators.gains import GainAlong, GainContrast, GainGrowsWithMembers
+from tf_ensembles.benchmarks.claims.estimators.linear import Linear
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.base import Figure
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import SUPPORTED, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

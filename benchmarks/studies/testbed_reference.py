@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.studies import base as studies
 from tf_ensembles import base, metrics
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.studies import base as studies
 from tf_ensembles.metrics import likelihood as formulas
-from trainers import agents
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.trainers import agents
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("testbed-reference", "benchmarks.studies.testbed_reference:compute")
+KIND = kinds.register("testbed-reference", "tf_ensembles.benchmarks.studies.testbed_reference:compute")
 AGENTS = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
 POINTS = {"marginal": "1", "joint": "10"}
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env import buffer
+from tf_ensembles.bandit_env import buffer
 
 
 def test_what_is_kept_at_drawn_places_with_its_weights_by_id():

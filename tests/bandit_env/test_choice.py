@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bandit_env import choice
+from tf_ensembles.bandit_env import choice
 
 MEAN = np.array([[0.0, 0.3, -0.2, 0.1], [1.0, 0.0, 0.0, 0.99], [0.0, 0.0, 0.0, 0.0]])
 DEVIATION = np.array([[1.0, 0.2, 2.0, 0.5], [1e-3, 1.0, 0.5, 1e-6], [1.0, 1.0, 1.0, 1.0]])

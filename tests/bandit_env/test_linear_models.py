@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bandit_env import linear_models, thompson
-from bandit_env.linear_models import LinearModels, Rewards, Sizes
+from tf_ensembles.bandit_env import linear_models, thompson
+from tf_ensembles.bandit_env.linear_models import LinearModels, Rewards, Sizes
 
 
 def make(actions=3, models=1, dim=4, members=None, problems=1, agent="ensemble-bp", variance=None, **options):

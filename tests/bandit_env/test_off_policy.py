@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bandit_env import off_policy, replay
+from tf_ensembles.bandit_env import off_policy, replay
 
 
 def simulate(count, seed=0, features=3, actions=3):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bandit_env import choice, propensities
+from tf_ensembles.bandit_env import choice, propensities
 
 DRAWS = 400_000
 

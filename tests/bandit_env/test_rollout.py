@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
-from bandit_env import problems, rollout, simulation, steps, thompson
-from tf_ensembles import draws, linear
+from tf_ensembles import bandit_env, draws, linear
+from tf_ensembles.bandit_env import problems, rollout, simulation, steps, thompson
 
 AGENTS = thompson.AGENT_NAMES
 
@@ -232,8 +231,8 @@ def test_only_agents_need_tf_agents():
     code = """
 import sys
 sys.modules["tf_agents"] = None
-import bandit_env
-from bandit_env import problems, rollout, simulation, steps, thompson
+from tf_ensembles import bandit_env
+from tf_ensembles.bandit_env import problems, rollout, simulation, steps, thompson
 result = bandit_env.run_bandit("ensemble-bp", 2, 3)
 assert "tf_agents" not in vars(bandit_env) and "tensorflow_probability" not in sys.modules
 for name in ("linear", "neural", "environment", "driver", "tasks"):

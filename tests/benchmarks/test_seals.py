@@ -8,13 +8,13 @@ import shutil
 
 import pytest
 
-from benchmarks import seals
-from benchmarks.commands import main as cli
-from benchmarks.figures import base, registry
-from benchmarks.figures.tables import Tables
 from tests import claim_world
 from tests.needs import imported
 from tf_ensembles import files
+from tf_ensembles.benchmarks import seals
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.figures import base, registry
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 imported("pandas")
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize
 from scipy import stats as scipy_stats
 
-from benchmarks import stats
+from tf_ensembles.benchmarks import stats
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from benchmarks import stats
-from benchmarks.figures import base as figures_base
 from tests.needs import needs_checkout
 from tf_ensembles import extras, legacy_keras
-from trainers.images import cifar10
-from trainers.sweeps import ray_engine, sweep
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import base as figures_base
+from tf_ensembles.trainers.images import cifar10
+from tf_ensembles.trainers.sweeps import ray_engine, sweep
 
 SETUP = pathlib.Path(__file__).parents[2] / "setup.cfg"
 # Names on the package index that differ from those that are imported.

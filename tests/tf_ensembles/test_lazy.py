@@ -9,8 +9,7 @@ import sys
 import pytest
 
 import tf_ensembles as tfe
-import trainers
-from tf_ensembles import ensemble, lazy
+from tf_ensembles import ensemble, lazy, trainers
 
 ROOT = pathlib.Path(__file__).parents[2]
 HEAVY = {"tensorflow", "keras", "pandas", "matplotlib", "scipy"}

@@ -109,7 +109,7 @@ def test_a_missing_tf_agents_names_the_extra():
 import sys
 sys.modules["tf_agents"] = None
 try:
-    from bandit_env import HeteroscedasticLinearBandit
+    from tf_ensembles.bandit_env import HeteroscedasticLinearBandit
 except ImportError as error:
     print(error)
 """

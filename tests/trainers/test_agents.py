@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-import trainers
-from tf_ensembles import base, testbed
-from trainers import agents
+from tf_ensembles import base, testbed, trainers
+from tf_ensembles.trainers import agents
 
 NAMES = ("mlp", "ensemble-n", "ensemble-p", "ensemble-bp")
 

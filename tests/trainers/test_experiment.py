@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf_ensembles import testbed
-from trainers import agents, experiment
+from tf_ensembles.trainers import agents, experiment
 
 PROBLEM = testbed.make_problem(input_dim=2, data_ratio=5, temperature=0.1, seed=3)
 SMALL = {"num_steps": 20, "seed": 3}

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from trainers import onednn
-from trainers.sweeps import engines, worker
+from tf_ensembles.trainers import onednn
+from tf_ensembles.trainers.sweeps import engines, worker
 
 
 @pytest.fixture
@@ -52,7 +52,9 @@ def _environment(**variables):
 
 
 def test_the_library_leaves_the_environment_alone():
-    code = "import os, tf_ensembles, trainers.images.training; tf_ensembles.Ensemble; print(dict(os.environ))"
+    code = (
+        "import os, tf_ensembles, tf_ensembles.trainers.images.training; tf_ensembles.Ensemble; print(dict(os.environ))"
+    )
     output = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, check=True).stdout
     assert onednn.VARIABLE.encode() not in output
 
@@ -87,6 +89,6 @@ def test_rows_tell_what_they_were_computed_by(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("variables", "line"), [({}, "this command's choice"), ({onednn.VARIABLE: "0"}, "off: TF_")])
 def test_info_tells(variables, line):
-    command = [sys.executable, "-m", "benchmarks.commands.main", "info"]
+    command = [sys.executable, "-m", "tf_ensembles.benchmarks.commands.main", "info"]
     result = subprocess.run(command, env=_environment(**variables), capture_output=True, text=True, check=True)
     assert line in next(text for text in result.stdout.splitlines() if text.startswith("oneDNN"))

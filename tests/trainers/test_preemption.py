@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.member_process import make_data, read_members
-from trainers import preemption
-from trainers.images import store as member_store
+from tf_ensembles.trainers import preemption
+from tf_ensembles.trainers.images import store as member_store
 
 
 def test_a_notice_is_noted_while_somebody_listens_and_handed_on_if_nobody_answered():
@@ -58,7 +58,7 @@ def test_sigterm_to_the_command_keeps_what_its_members_have_learned(tmp_path, ho
     arrays = dict(x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
     np.savez(tmp_path / "small.npz", **arrays)
     epochs = 2000
-    command = [sys.executable, "-P", "-m", "benchmarks.commands.main", "cifar10", "train", *SMALL, *how]
+    command = [sys.executable, "-P", "-m", "tf_ensembles.benchmarks.commands.main", "cifar10", "train", *SMALL, *how]
     command += ["--arrays", tmp_path / "small.npz", "--epochs", epochs, "--store"]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "TF_NUM_INTRAOP_THREADS": "1"}
 

@@ -14,9 +14,9 @@ import pytest
 from tests.member_process import make_config, make_data, read_members
 from tests.needs import needs
 from tests.trainers.sweeps import test_sweep
-from trainers import stores
-from trainers.images import store as member_store
-from trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.sweeps import store as sweep_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 ADDRESS = "memory://tests/members"
@@ -284,7 +284,16 @@ def s3(tmp_path, monkeypatch):
 def _command(folder, store, cache, *options):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     environment |= {"XDG_CACHE_HOME": str(folder / cache), "TF_NUM_INTRAOP_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "benchmarks.commands.main", "cifar10", *options, "--store", store]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tf_ensembles.benchmarks.commands.main",
+        "cifar10",
+        *options,
+        "--store",
+        store,
+    ]
     return subprocess.Popen(
         [*map(str, command)], env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

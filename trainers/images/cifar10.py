@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from tf_ensembles import extras, files
 
 if TYPE_CHECKING:
-    from trainers.images.data import ImageData
+    from tf_ensembles.trainers.images.data import ImageData
 
 # Of the training images, per channel, of pixels divided by 255.
 MEAN = (0.4914, 0.4822, 0.4465)
@@ -95,7 +95,7 @@ def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Splits:
     Args:
         data_dir: of TFDS; by default `$TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
     """
-    from trainers.images import data as image_data
+    from tf_ensembles.trainers.images import data as image_data
 
     prepare_cifar10(data_dir)
     arrays = _read_cached(_prepared_folder(_root(data_dir)))
@@ -192,7 +192,7 @@ def _read_cached(folder: pathlib.Path) -> Arrays:
 
 def verify(arrays: Arrays, facts: Facts) -> None:
     """Raises a ValueError unless counts per class, channel statistics and first labels are those of CIFAR10."""
-    from trainers.images import data as image_data
+    from tf_ensembles.trainers.images import data as image_data
 
     for split, (images, labels) in arrays.items():
         expected = facts.per_class[split]

@@ -26,7 +26,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 CIFAR10 = "cifar10"
 # For choosing settings: the last 5,000 training images take the place of the test images, and are not trained on.

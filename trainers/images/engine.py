@@ -36,12 +36,12 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_ensembles.ensemble.members import building as members
-from trainers import onednn
-from trainers.images import data as image_data
-from trainers.images import device_loop, settings, vgg
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
-from trainers.images.data import ImageData
+from tf_ensembles.trainers import onednn
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images import device_loop, settings, vgg
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.data import ImageData
 
 # Replicas in several processes must agree on the steps per call without talking about it.
 _STEPS_PER_CALL_OF_WORKERS = 16

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 
 import tf_ensembles as tfe
-from trainers.images import store as member_store
-from trainers.images import vgg
-from trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images import vgg
+from tf_ensembles.trainers.images.config import MemberConfig
 
 
 def load_ensemble(configs: Sequence[MemberConfig], store: str | os.PathLike[str]) -> tfe.Ensemble:

@@ -23,22 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_ensembles import files
-from trainers import stores
-from trainers.images import cifar10
-from trainers.images import config as member_config
-from trainers.images import store as member_store
-from trainers.images.cifar10 import Splits
-from trainers.images.config import MemberConfig
-from trainers.sweeps import kinds
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images import cifar10
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.cifar10 import Splits
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     from tf_ensembles.metrics.by_size import Scores
-    from trainers.images.data import ImageData
+    from tf_ensembles.trainers.images.data import ImageData
 
 TRAIN = kinds.register(
-    "cifar10-member", "trainers.images.runs:train_member", progress="trainers.images.runs:steps_of_member"
+    "cifar10-member",
+    "tf_ensembles.trainers.images.runs:train_member",
+    progress="tf_ensembles.trainers.images.runs:steps_of_member",
 )
-EVALUATE = kinds.register("cifar10-ensemble", "trainers.images.runs:evaluate_ensemble")
+EVALUATE = kinds.register("cifar10-ensemble", "tf_ensembles.trainers.images.runs:evaluate_ensemble")
 
 WRONG_FIT = "wrong_labels_fit"  # the share of training labels moved by noise that a member predicts
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
@@ -81,7 +83,7 @@ def train_member(
     member = member_config.from_dict(config)
     result = member_store.MemberFiles(store, member).result()
     if result is None:  # Otherwise without loading data, or TensorFlow.
-        from trainers.images import training
+        from tf_ensembles.trainers.images import training
 
         result = training.train(
             member,
@@ -188,7 +190,7 @@ def _load_wrong_labels(config: MemberConfig, data: str | None) -> ImageData | No
 
 @functools.lru_cache(maxsize=4)
 def _load_train(name: str, data: str | None, num_train: int, subset: str, noise: str, noise_seed: int) -> ImageData:
-    from trainers.images import data as image_data
+    from tf_ensembles.trainers.images import data as image_data
 
     if noise == member_config.Noise.NONE.value:
         return image_data.take(_load(name, data).train, num_train, subset)
@@ -243,7 +245,7 @@ def _here(path: str) -> str:
 
 def _load_arrays(name: str, path: str | None) -> Splits:
     """Returns a user's arrays: x `[n, height, width(, channels)]` and y `[n]` for training and test."""
-    from trainers.images import data as image_data
+    from tf_ensembles.trainers.images import data as image_data
 
     if path is None or not path.endswith(".npz"):
         raise ValueError(f"Expected the .npz file of {name} as data. Received: {path}")

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ensembles import machine
-from trainers import onednn
+from tf_ensembles.trainers import onednn
 
 
 @dataclasses.dataclass(frozen=True)

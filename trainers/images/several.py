@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainers import preemption
-from trainers.images import store as member_store
-from trainers.images import strategies as member_strategies
-from trainers.images import training
-from trainers.images.config import MemberConfig
-from trainers.images.data import ImageData
+from tf_ensembles.trainers import preemption
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images import strategies as member_strategies
+from tf_ensembles.trainers.images import training
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.data import ImageData
 
 Progress = Callable[[MemberConfig, int, float | None], object]
 

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_ensembles import files
-from trainers import stores
-from trainers.images.config import MemberConfig
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images.config import MemberConfig
 
 CONFIG, CHECKPOINT, PREDICTIONS = "config.json", "checkpoint.npz", "predictions.npz"
 WEIGHTS, RESULT, FAILURE, LOCK = "weights.npz", "result.json", "failure.json", stores.LOCK

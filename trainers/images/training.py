@@ -21,13 +21,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap, draws
-from trainers import preemption
-from trainers.images import data as image_data
-from trainers.images import engine as member_engine
-from trainers.images import settings
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
-from trainers.images.data import ImageData
+from tf_ensembles.trainers import preemption
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images import engine as member_engine
+from tf_ensembles.trainers.images import settings
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.data import ImageData
 
 # A checkpoint is written when so many seconds have passed since the last: a kill loses no more than them.
 CHECKPOINT_SECONDS = 20.0

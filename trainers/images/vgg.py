@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import keras
 from keras import layers
 
-from trainers.images import norm
+from tf_ensembles.trainers.images import norm
 
 CHANNELS = (64, 64, 128, 128, 128, 256, 256, 256, 512, 512, 512)
 STRIDES = (1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1)

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainers.mlp import network as networks
-from trainers.mlp.network import Kernels, Network
+from tf_ensembles.trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp.network import Kernels, Network
 
 # Training steps whose minibatches are gathered at a time: bounds memory for any number of steps.
 CHUNK_STEPS = 100

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from tf_ensembles import bootstrap as bootstraps
 from tf_ensembles import checks, draws, machine
-from trainers.mlp import graph as compiled_graph
-from trainers.mlp import network as networks
-from trainers.mlp.network import Floats
-from trainers.mlp.network import Network as Network
+from tf_ensembles.trainers.mlp import graph as compiled_graph
+from tf_ensembles.trainers.mlp import network as networks
+from tf_ensembles.trainers.mlp.network import Floats
+from tf_ensembles.trainers.mlp.network import Network as Network
 
 # Members per block at most: larger blocks share the cost of a minibatch, smaller ones feed more cores. Measured best.
 BLOCK_MEMBERS = 25

@@ -21,8 +21,8 @@ from multiprocessing import connection
 from typing import IO, Any, Protocol
 
 from tf_ensembles import machine
-from trainers import onednn
-from trainers.sweeps import worker as sweep_worker
+from tf_ensembles.trainers import onednn
+from tf_ensembles.trainers.sweeps import worker as sweep_worker
 
 # How much of a dead worker's last words to keep.
 LAST_WORDS = 2000
@@ -82,7 +82,14 @@ class _Worker:
         self._left: list[str] = []  # hashes of the runs of its unit that have not come back, in their order
         # Not multiprocessing.Process: its children import the main module again, whatever that is. -P: nothing is
         # imported from the current directory that this process would not import from there.
-        command = [sys.executable, "-P", "-m", "trainers.sweeps.worker", str(theirs.fileno()), str(os.getpid())]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tf_ensembles.trainers.sweeps.worker",
+            str(theirs.fileno()),
+            str(os.getpid()),
+        ]
         self.process = subprocess.Popen(
             command,
             env=environment,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from tf_ensembles import files
-from trainers.sweeps.runs import Run
+from tf_ensembles.trainers.sweeps.runs import Run
 
 Row = dict[str, Any]
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tf_ensembles import files
-from trainers import stores
-from trainers.sweeps import lines, store
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.sweeps import lines, store
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 PACKED = ".jsonl.xz"
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from trainers.sweeps import lines as sweep_lines
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps.lines import Planned, Timing
-from trainers.sweeps.runs import Run
+from tf_ensembles.trainers.sweeps import lines as sweep_lines
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps.lines import Planned, Timing
+from tf_ensembles.trainers.sweeps.runs import Run
 
 _SOONEST, _RAREST = 2.0, 60.0  # seconds between lines where there is no terminal
 

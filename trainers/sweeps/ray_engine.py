@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tf_ensembles import extras, machine
-from trainers import onednn, preemption
-from trainers.sweeps import engines, shipping
-from trainers.sweeps import worker as sweep_worker
+from tf_ensembles.trainers import onednn, preemption
+from tf_ensembles.trainers.sweeps import engines, shipping
+from tf_ensembles.trainers.sweeps import worker as sweep_worker
 
 # Seconds: of connecting to a cluster's port, and of joining it.
 _LISTEN_SECONDS, _JOIN_SECONDS = 3.0, 10.0

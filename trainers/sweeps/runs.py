@@ -14,7 +14,7 @@ import json
 from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
-from trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import kinds
 
 # Columns of a row that are about the run, beside those of its configuration and of its result.
 ABOUT = ("id", "hash", "kind", "config")

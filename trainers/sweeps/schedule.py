@@ -6,8 +6,8 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps.runs import Unit
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps.runs import Unit
 
 # A run whose worker dies this often is recorded as failed: it may be what kills them.
 MAX_DEATHS = 3

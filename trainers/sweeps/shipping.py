@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_ensembles import files
-from trainers import stores
+from tf_ensembles.trainers import stores
 
 _MARK = ".tfe-driver-"
 # What a run leaves in its folder while it is under way, and locks.

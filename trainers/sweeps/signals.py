@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from trainers.sweeps import guard
+from tf_ensembles.trainers.sweeps import guard
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds from the signal: until what is under way must have ended, and until workers must have.

@@ -30,10 +30,10 @@ from types import TracebackType
 from typing import Any
 
 from tf_ensembles import files
-from trainers import stores
-from trainers.sweeps import lines
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps.lines import Row as Row
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.sweeps import lines
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps.lines import Row as Row
 
 PLAN, RESULTS, FAILURES, DAMAGED, LOCK = "plan.jsonl", "results.jsonl", "failures.jsonl", "damaged.jsonl", "lock"
 

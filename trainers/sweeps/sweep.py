@@ -23,17 +23,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tf_ensembles import extras, machine
-from trainers import preemption
-from trainers.sweeps import engines as sweep_engines
-from trainers.sweeps import kinds
-from trainers.sweeps import progress as sweep_progress
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps import schedule as sweep_schedule
-from trainers.sweeps import signals as sweep_signals
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import worker as sweep_worker
-from trainers.sweeps.runs import Run as Run
-from trainers.sweeps.runs import make_run as make_run
+from tf_ensembles.trainers import preemption
+from tf_ensembles.trainers.sweeps import engines as sweep_engines
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import progress as sweep_progress
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps import schedule as sweep_schedule
+from tf_ensembles.trainers.sweeps import signals as sweep_signals
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import worker as sweep_worker
+from tf_ensembles.trainers.sweeps.runs import Run as Run
+from tf_ensembles.trainers.sweeps.runs import make_run as make_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def make_engine(
                 raise ValueError(f"Expected {option} for the ray engine only. Received: {value!r}")
         return sweep_engines.LocalEngine(num_workers)
     if name == "ray":
-        from trainers.sweeps import ray_engine
+        from tf_ensembles.trainers.sweeps import ray_engine
 
         return ray_engine.RayEngine(num_workers, **options)
     raise ValueError(f"Expected engine 'local' or 'ray'. Received: {name!r}")

@@ -23,8 +23,8 @@ from multiprocessing import connection
 from typing import Any
 
 from tf_ensembles import machine
-from trainers import onednn, preemption
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers import onednn, preemption
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 # One thread per worker: the workers together use the cores, and must not each try to.
 THREAD_VARIABLES = {

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 from tf_agents.agents import tf_agent
 
-from bandit_env.agents import members, observations
-from bandit_env.agents.dqn.policy import EnsembleDqnPolicy
-from bandit_env.agents.linear import make_counter
-from bandit_env.dqn import loop
-from bandit_env.problems import check_sizes
+from tf_ensembles.bandit_env.agents import members, observations
+from tf_ensembles.bandit_env.agents.dqn.policy import EnsembleDqnPolicy
+from tf_ensembles.bandit_env.agents.linear import make_counter
+from tf_ensembles.bandit_env.dqn import loop
+from tf_ensembles.bandit_env.problems import check_sizes
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.linear.inputs import Tensor
 

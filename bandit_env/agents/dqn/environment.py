@@ -9,8 +9,8 @@ from tf_agents.environments import tf_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from bandit_env.agents import observations
-from bandit_env.dqn.environments import Environment
+from tf_ensembles.bandit_env.agents import observations
+from tf_ensembles.bandit_env.dqn.environments import Environment
 from tf_ensembles.linear.inputs import Tensor
 
 

@@ -8,12 +8,12 @@ import tensorflow as tf
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
 
-from bandit_env import choice as choice_lib
-from bandit_env import steps
-from bandit_env.agents import members
-from bandit_env.agents.policy import ID_SPEC, NoSavedDistribution, drawn
-from bandit_env.dqn import loop
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import choice as choice_lib
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.agents import members
+from tf_ensembles.bandit_env.agents.policy import ID_SPEC, NoSavedDistribution, drawn
+from tf_ensembles.bandit_env.dqn import loop
 from tf_ensembles.ensemble.model import Ensemble
 from tf_ensembles.linear.inputs import DTYPE, Tensor
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks import stats, style
-from benchmarks.claims.base import Effect, Estimator, Region, Row, Wording, combine
-from benchmarks.figures import registry
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import Floats, NoDataError
+from tf_ensembles.benchmarks import stats, style
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region, Row, Wording, combine
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import Floats, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks import stats
-from benchmarks.claims.base import Effect, Estimator, Region, Row, Unit
-from benchmarks.claims.estimators.agents import End, named, table_of
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region, Row, Unit
+from tf_ensembles.benchmarks.claims.estimators.agents import End, named, table_of
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

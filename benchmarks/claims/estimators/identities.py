@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks import stats
-from benchmarks.claims.base import Effect, Estimator, Region
-from benchmarks.claims.estimators.agents import table_of
-from benchmarks.claims.estimators.snr import more_than_chance
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region
+from tf_ensembles.benchmarks.claims.estimators.agents import table_of
+from tf_ensembles.benchmarks.claims.estimators.snr import more_than_chance
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

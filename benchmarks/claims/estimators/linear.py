@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims.base import Effect, Estimator, Region
-from benchmarks.claims.estimators.agents import named, table_of
-from benchmarks.claims.estimators.snr import more_than_chance
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region
+from tf_ensembles.benchmarks.claims.estimators.agents import named, table_of
+from tf_ensembles.benchmarks.claims.estimators.snr import more_than_chance
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
 
 _FIGURES = {"exact": "P", "deterministic": "P", "bound": "T1", "conditioning": "T1", "homoscedastic": "B4"}
 _FIGURES |= {"joint": "A1", "members": "L-members"}

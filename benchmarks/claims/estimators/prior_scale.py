@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims.base import Effect, Estimator, Region, Row
-from benchmarks.claims.estimators.agents import Pair, table_of
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region, Row
+from tf_ensembles.benchmarks.claims.estimators.agents import Pair, table_of
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
 
 FREQUENCIES = "base-rate"  # the agent that knows how frequent labels are, and nothing else
 

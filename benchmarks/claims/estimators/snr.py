@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims.base import Effect, Estimator, Region
-from benchmarks.claims.estimators.agents import table_of
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import Floats, NoDataError
 from tf_ensembles import extras
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims.base import Effect, Estimator, Region
+from tf_ensembles.benchmarks.claims.estimators.agents import table_of
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import Floats, NoDataError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import argparse
 import dataclasses
 from typing import Any
 
-from benchmarks.commands import options, sweep
-from benchmarks.commands.bandit import replay
+from tf_ensembles.benchmarks.commands import options, sweep
+from tf_ensembles.benchmarks.commands.bandit import replay
 
 _MIN_PARTS = 20
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Computes what is missing, then writes tables and figures; or evaluates policies from a log."""
     if args.action == "replay":
         return replay.run(args)
-    from benchmarks.figures import registry, running
+    from tf_ensembles.benchmarks.figures import registry, running
 
     figures, given = registry.select(["bandit"]), asked_sizes(args)
     plans = [

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.commands import options
-from benchmarks.commands.bandit import columns
 from tf_ensembles import extras, files
+from tf_ensembles.benchmarks.commands import options
+from tf_ensembles.benchmarks.commands.bandit import columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bandit_env import off_policy, replay
+    from tf_ensembles.bandit_env import off_policy, replay
 
 HELP = "evaluate policies from a log of decisions (.csv, .tsv or .parquet)"
 MOST_ACTIONS = 1000
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     extras.require("pandas", "Reading a log")
     table = columns.read(args.log, args.action_column)
     log, names, features = make_log(table, args.action_column, args.reward, args.propensity, args.features)
-    from bandit_env import replay
+    from tf_ensembles.bandit_env import replay
 
     found = replay.evaluate(log, args.folds, args.seed, args.clip)
     rows = to_table(found, names)
@@ -75,7 +75,7 @@ def make_log(
     """Returns the log, the names of its actions, and what its features are."""
     import pandas as pd
 
-    from bandit_env import replay
+    from tf_ensembles.bandit_env import replay
 
     wanted = [action, reward, propensity]
     if absent := [name for name in (*wanted, *(features or ())) if name not in table]:
@@ -115,7 +115,7 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> list[pathlib.Path]:
     """Draws each policy's estimates with their 95% intervals."""
     from matplotlib.figure import Figure
 
-    from benchmarks import style
+    from tf_ensembles.benchmarks import style
 
     canvas = Figure(figsize=(7.0, 0.55 * len(table) + 1.4), layout="constrained")
     axes = canvas.subplots()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.commands import options, places
-from benchmarks.commands.cifar10 import stored
-from benchmarks.commands.cifar10 import train as training
+from tf_ensembles.benchmarks.commands import options, places
+from tf_ensembles.benchmarks.commands.cifar10 import stored
+from tf_ensembles.benchmarks.commands.cifar10 import train as training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

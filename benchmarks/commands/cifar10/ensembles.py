@@ -7,11 +7,11 @@ import dataclasses
 import sys
 
 from tf_ensembles import files
-from trainers import stores
-from trainers.images import config as member_config
-from trainers.images.config import MemberConfig
-from trainers.images.runs import EnsembleConfig
-from trainers.images.store import MemberFiles, State
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.runs import EnsembleConfig
+from tf_ensembles.trainers.images.store import MemberFiles, State
 
 ENSEMBLES = "ensembles"
 

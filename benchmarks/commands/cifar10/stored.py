@@ -8,16 +8,16 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.commands import options
-from benchmarks.commands.cifar10 import ensembles
 from tf_ensembles import files
-from trainers import stores
-from trainers.images import config as member_config
-from trainers.images import runs as member_runs
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
-from trainers.images.runs import EnsembleConfig
-from trainers.images.store import MemberFiles, State
+from tf_ensembles.benchmarks.commands import options
+from tf_ensembles.benchmarks.commands.cifar10 import ensembles
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as member_runs
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.runs import EnsembleConfig
+from tf_ensembles.trainers.images.store import MemberFiles, State
 
 if TYPE_CHECKING:
     from tf_ensembles.metrics.by_size import Scores
@@ -106,7 +106,7 @@ def export(args: argparse.Namespace) -> int:
     missing = [c.member for c in configs if MemberFiles(args.store, c).status().state is not State.FINISHED]
     if missing:
         raise ValueError(f"Expected finished members of {name}. Received: members {missing} that are not")
-    from trainers.images import export
+    from tf_ensembles.trainers.images import export
 
     path = export.export_members(configs, args.store, args.output)
     text = f"{len(configs)} members, signatures serving_default, members, sample, uncertainty\nwrote {path}"

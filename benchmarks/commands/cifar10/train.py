@@ -10,16 +10,16 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.commands import options, places
-from benchmarks.commands import sweep as sweep_command
-from benchmarks.commands.cifar10 import ensembles
-from trainers import stores
-from trainers.images import config as member_config
-from trainers.images import runs as member_runs
-from trainers.images import strategies
-from trainers.images.config import MemberConfig
-from trainers.images.runs import EnsembleConfig
-from trainers.images.store import MemberFiles, State
+from tf_ensembles.benchmarks.commands import options, places
+from tf_ensembles.benchmarks.commands import sweep as sweep_command
+from tf_ensembles.benchmarks.commands.cifar10 import ensembles
+from tf_ensembles.trainers import stores
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as member_runs
+from tf_ensembles.trainers.images import strategies
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.runs import EnsembleConfig
+from tf_ensembles.trainers.images.store import MemberFiles, State
 
 AGENTS = ("vgg", "ensemble-n", "ensemble-p", "ensemble-bp")
 
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     strategy = devices[0]
     ensemble = dataclasses.replace(ensemble, first=_first_member(args, strategy.num_replicas_in_sync))
     name = args.name or ensembles.default_name(args.agent, ensemble)
-    from trainers.images import training
+    from tf_ensembles.trainers.images import training
 
     data = member_runs.load_member_data(ensemble.first, args.arrays or args.data_dir)  # It may download, or complain.
     chief = training.is_chief(strategy)
@@ -181,7 +181,7 @@ def _train_here(
     """Trains members in this process, one after the other or one per device; returns what went wrong."""
     import tqdm
 
-    from trainers.images import several
+    from tf_ensembles.trainers.images import several
 
     per_epoch, made = ensemble.first.steps_per_epoch, collections.Counter[int]()
     with tqdm.tqdm(total=ensemble.num_members * ensemble.first.num_steps, unit="step", disable=not show) as bar:
@@ -199,8 +199,8 @@ def _train_here(
 
 def _train_side_by_side(args: argparse.Namespace, ensemble: EnsembleConfig) -> list[str]:
     """Trains members in worker processes, or on Ray, as runs of a sweep; returns what went wrong."""
-    from trainers.sweeps import store as sweep_store
-    from trainers.sweeps import sweep
+    from tf_ensembles.trainers.sweeps import store as sweep_store
+    from tf_ensembles.trainers.sweeps import sweep
 
     data = args.arrays or args.data_dir
     context: dict[str, Any] = {**places.context(args.store, data), "keep_weights": not args.no_weights}

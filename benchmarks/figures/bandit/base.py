@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.figures import base, panels
-from benchmarks.figures.bandit import runs
-from benchmarks.figures.bandit.runs import Settings
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.panels import TextTable
-from benchmarks.figures.tables import Tables, finite
-from benchmarks.style import listing
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.benchmarks.figures.bandit import runs
+from tf_ensembles.benchmarks.figures.bandit.runs import Settings
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows, Stage
+from tf_ensembles.benchmarks.figures.panels import TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables, finite
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 N, P, WEIGHTED, BP = "ensemble-n", "ensemble-p", "ensemble-p-weighted", "ensemble-bp"
 # Regret is kept at every mark for these horizons, and the longest; for the others at their end only.

@@ -5,8 +5,8 @@ The claims: weighting improves ensemble-p, and ensemble-bp has the least regret 
 
 from __future__ import annotations
 
-from benchmarks.figures.bandit import base
-from benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
+from tf_ensembles.benchmarks.figures.bandit import base
+from tf_ensembles.benchmarks.figures.bandit.base import BP, WEIGHTED, N, P
 
 
 class _Figure(base.BanditFigure):

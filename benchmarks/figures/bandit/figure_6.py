@@ -5,8 +5,8 @@ The claims: ensemble-n has by far the most regret, ensemble-bp the least.
 
 from __future__ import annotations
 
-from benchmarks.figures.bandit import base
-from benchmarks.figures.bandit.base import BP, N, P
+from tf_ensembles.benchmarks.figures.bandit import base
+from tf_ensembles.benchmarks.figures.bandit.base import BP, N, P
 
 
 class _Figure(base.BanditFigure):

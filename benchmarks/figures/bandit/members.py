@@ -7,15 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import base as figures_base
-from benchmarks.figures import panels
-from benchmarks.figures.bandit import base, runs
-from benchmarks.figures.bandit.base import BP
-from benchmarks.figures.bandit.runs import Settings
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.tables import Tables
-from benchmarks.style import listing
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import base as figures_base
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.bandit import base, runs
+from tf_ensembles.benchmarks.figures.bandit.base import BP
+from tf_ensembles.benchmarks.figures.bandit.runs import Settings
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows, Stage
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd

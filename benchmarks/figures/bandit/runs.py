@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from trainers.sweeps import kinds, sweep
-from trainers.sweeps.sweep import Run
+from tf_ensembles.trainers.sweeps import kinds, sweep
+from tf_ensembles.trainers.sweeps.sweep import Run
 
 Rows = Sequence[dict[str, Any]]
-KIND = kinds.register("bandit", "benchmarks.figures.bandit.runs:compute")
+KIND = kinds.register("bandit", "tf_ensembles.benchmarks.figures.bandit.runs:compute")
 HORIZONS = (100, 200, 500, 1000, 2000, 5000, 10_000)
 TUNED = ("ensemble-n", "ensemble-p", "ensemble-p-weighted")
 REFERENCE = "ensemble-bp"
@@ -85,7 +85,7 @@ def make_marks(horizon: int, extra: Sequence[int] = ()) -> list[int]:
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """Runs one agent on one part; returns `regret_T` and the mean square `square_T` over its problems for marks T."""
-    from bandit_env import rollout, thompson
+    from tf_ensembles.bandit_env import rollout, thompson
 
     marks = make_marks(config["horizon"], config["horizons"])
     result = rollout.run_bandit(

@@ -10,19 +10,19 @@ import fractions
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.figures import base, panels
-from benchmarks.figures.base import Rows, Stage
-from benchmarks.figures.cifar10 import runs, stages
-from benchmarks.figures.cifar10.runs import BP, N, P
-from benchmarks.figures.panels import TextTable
-from benchmarks.figures.tables import Tables, finite
-from benchmarks.stats import NoDataError
-from benchmarks.style import listing
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.benchmarks.figures.base import Rows, Stage
+from tf_ensembles.benchmarks.figures.cifar10 import runs, stages
+from tf_ensembles.benchmarks.figures.cifar10.runs import BP, N, P
+from tf_ensembles.benchmarks.figures.panels import TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables, finite
+from tf_ensembles.benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 SCORES = {"nll_marginal": "marginal NLL", "nll_joint": "dyadic NLL of 10 labels"}
 BOOTSTRAPPED = tuple(f"{BP}({probability:g})" for probability in (0.5, 0.75, 0.9))
@@ -70,7 +70,7 @@ class Cifar10Figure(base.Figure):
 
     def prepare(self, context: Mapping[str, Any]) -> None:
         """Makes sure that CIFAR10 is there before any run starts; raises an error that names the ways to get it."""
-        from trainers.images import cifar10
+        from tf_ensembles.trainers.images import cifar10
 
         cifar10.prepare_cifar10(context.get("data"))
 

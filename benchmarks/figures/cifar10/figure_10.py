@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.figures.cifar10 import base, figure_3
-from benchmarks.figures.cifar10.runs import VGG, N, P
-from benchmarks.figures.panels import Panel
-from benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.cifar10 import base, figure_3
+from tf_ensembles.benchmarks.figures.cifar10.runs import VGG, N, P
+from tf_ensembles.benchmarks.figures.panels import Panel
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 if TYPE_CHECKING:
     import pandas as pd

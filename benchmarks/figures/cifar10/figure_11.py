@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from benchmarks.figures.base import NOT_STATED
-from benchmarks.figures.cifar10 import base, runs
-from benchmarks.figures.cifar10.runs import N, P
-from benchmarks.figures.panels import Panel
+from tf_ensembles.benchmarks.figures.base import NOT_STATED
+from tf_ensembles.benchmarks.figures.cifar10 import base, runs
+from tf_ensembles.benchmarks.figures.cifar10.runs import N, P
+from tf_ensembles.benchmarks.figures.panels import Panel
 
 if TYPE_CHECKING:
     import pandas as pd

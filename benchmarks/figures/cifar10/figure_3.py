@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.figures.base import NOT_STATED
-from benchmarks.figures.cifar10 import base, runs
-from benchmarks.figures.cifar10.runs import VGG, N, P
-from benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.base import NOT_STATED
+from tf_ensembles.benchmarks.figures.cifar10 import base, runs
+from tf_ensembles.benchmarks.figures.cifar10.runs import VGG, N, P
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.figures.cifar10 import base, figure_3, runs
-from benchmarks.figures.cifar10.runs import N, P
+from tf_ensembles.benchmarks.figures.cifar10 import base, figure_3, runs
+from tf_ensembles.benchmarks.figures.cifar10.runs import N, P
 
 
 class BootstrapFigure(base.Cifar10Figure):

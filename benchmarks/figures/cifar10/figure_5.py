@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.figures.cifar10 import base, figure_4, runs
+from tf_ensembles.benchmarks.figures.cifar10 import base, figure_4, runs
 
 
 class UnevenNoiseFigure(figure_4.BootstrapFigure):

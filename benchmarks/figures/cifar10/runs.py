@@ -17,9 +17,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers.images import config as member_config
-from trainers.images import runs as functions
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as functions
+from tf_ensembles.trainers.sweeps import sweep
 
 if TYPE_CHECKING:
     import pandas as pd

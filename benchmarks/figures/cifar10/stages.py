@@ -6,8 +6,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from benchmarks.figures.cifar10 import runs
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks.figures.cifar10 import runs
+from tf_ensembles.trainers.sweeps import sweep
 
 # Members that are trained before their ensembles are scored, about: many enough for many workers.
 _PIECE_MEMBERS = 50

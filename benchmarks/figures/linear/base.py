@@ -6,20 +6,20 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks import stats
-from benchmarks.figures import base, panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.linear import runs
-from benchmarks.figures.panels import Series
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
-from benchmarks.style import listing
 from tf_ensembles import extras
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import base, panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows, Stage
+from tf_ensembles.benchmarks.figures.linear import runs
+from tf_ensembles.benchmarks.figures.panels import Series
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 
 class LinearFigure(base.Figure):

@@ -9,21 +9,21 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.linear.runs import BP, WEIGHTED, P
-from benchmarks.figures.tables import Tables
-from benchmarks.style import listing
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.linear.runs import BP, WEIGHTED, P
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.style import listing
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LOWER = "lower bound of theorem 1"
 
-KIND = kinds.register("linear-bound", "benchmarks.figures.linear.compute:compare_with_bound")
+KIND = kinds.register("linear-bound", "tf_ensembles.benchmarks.figures.linear.compute:compare_with_bound")
 
 
 class _Figure(base.LinearFigure):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.figures.linear import identities as checks
-from benchmarks.figures.linear import noise as noise_figure
-from benchmarks.figures.linear import special_cases
-from benchmarks.figures.linear.runs import AGENTS, BP, JOINT, PILOT_SEED, STREAM, WEIGHTED, N, P
 from tf_ensembles import linear
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures.linear import identities as checks
+from tf_ensembles.benchmarks.figures.linear import noise as noise_figure
+from tf_ensembles.benchmarks.figures.linear import special_cases
+from tf_ensembles.benchmarks.figures.linear.runs import AGENTS, BP, JOINT, PILOT_SEED, STREAM, WEIGHTED, N, P
 from tf_ensembles.draws import Purpose
 from tf_ensembles.linear import identities, theory
 from tf_ensembles.linear import problems as problems_lib

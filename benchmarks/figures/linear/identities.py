@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.base import Rows
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.linear.runs import AGENTS, BP, WEIGHTED, N, P
-from benchmarks.figures.tables import Tables
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import Rows
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.linear.runs import AGENTS, BP, WEIGHTED, N, P
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SPECTRA = kinds.register("linear-spectra", "benchmarks.figures.linear.compute:bound_of_spectra")
-BIAS = kinds.register("linear-bias", "benchmarks.figures.linear.compute:bias_of_choices")
-OUTCOMES = kinds.register("linear-outcomes", "benchmarks.figures.linear.compute:likelihoods_of_outcomes")
+SPECTRA = kinds.register("linear-spectra", "tf_ensembles.benchmarks.figures.linear.compute:bound_of_spectra")
+BIAS = kinds.register("linear-bias", "tf_ensembles.benchmarks.figures.linear.compute:bias_of_choices")
+OUTCOMES = kinds.register("linear-outcomes", "tf_ensembles.benchmarks.figures.linear.compute:likelihoods_of_outcomes")
 
 # The checks of the table, and what `at` and `measured` are.
 BOUND = "smallest bound"  # over random spectra of a spread `at`; at 0, where all are equal, the largest |bound|

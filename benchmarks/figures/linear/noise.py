@@ -9,16 +9,16 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.tables import Tables
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("linear-noise", "benchmarks.figures.linear.compute:uneven_noise")
+KIND = kinds.register("linear-noise", "tf_ensembles.benchmarks.figures.linear.compute:uneven_noise")
 EVEN, WEAKEST, STRONGEST = NOISES = ("even", "weakest", "strongest")
 STRENGTH = 10.0  # the heteroscedasticity of uneven noise
 DIMS, CONDITIONS = (2, 10), (1.0, 3.0, 10.0, 100.0)

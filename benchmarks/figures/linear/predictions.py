@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.figures import panels
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.linear.runs import WEIGHTED, N, P
-from benchmarks.figures.tables import Tables
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.linear.runs import WEIGHTED, N, P
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("linear-predictions", "benchmarks.figures.linear.compute:joint_predictions")
+KIND = kinds.register("linear-predictions", "tf_ensembles.benchmarks.figures.linear.compute:joint_predictions")
 
 
 class _Figure(base.LinearFigure):

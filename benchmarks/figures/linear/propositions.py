@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import panels
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.tables import Tables
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("linear-proposition", "benchmarks.figures.linear.compute:proposition")
+KIND = kinds.register("linear-proposition", "tf_ensembles.benchmarks.figures.linear.compute:proposition")
 
 
 class _Figure(base.LinearFigure):

@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.base import Rows
-from benchmarks.figures.linear import base, runs
-from benchmarks.figures.linear.runs import N, P
-from benchmarks.figures.tables import Tables
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import Rows
+from tf_ensembles.benchmarks.figures.linear import base, runs
+from tf_ensembles.benchmarks.figures.linear.runs import N, P
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CONSTANT = kinds.register("linear-special", "benchmarks.figures.linear.compute:special_case")
-HIGH = kinds.register("linear-snr", "benchmarks.figures.linear.compute:high_snr")
+CONSTANT = kinds.register("linear-special", "tf_ensembles.benchmarks.figures.linear.compute:special_case")
+HIGH = kinds.register("linear-snr", "tf_ensembles.benchmarks.figures.linear.compute:high_snr")
 DIM = 5
 RATIOS = (0.01, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # signal to noise
 ISOTROPIC = (3, 20, 200)  # T: fewer than dimensions, few, many

@@ -7,19 +7,19 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.figures import base
-from benchmarks.figures.base import Rows, Stage
-from benchmarks.figures.panels import TextTable
-from benchmarks.figures.tables import Tables, finite
-from benchmarks.figures.testbed import runs, tuning
-from benchmarks.stats import NoDataError
-from benchmarks.style import listing
+from tf_ensembles.benchmarks.figures import base
+from tf_ensembles.benchmarks.figures.base import Rows, Stage
+from tf_ensembles.benchmarks.figures.panels import TextTable
+from tf_ensembles.benchmarks.figures.tables import Tables, finite
+from tf_ensembles.benchmarks.figures.testbed import runs, tuning
+from tf_ensembles.benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tf_ensembles import testbed
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 N, P, BP, MLP = "ensemble-n", "ensemble-p", "ensemble-bp", "mlp"
 SCORES = {"kl_marginal": "marginal KL", "kl_joint": "joint KL of 10 labels"}

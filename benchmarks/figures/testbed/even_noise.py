@@ -21,18 +21,18 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, figure_2, runs, tuning
-from benchmarks.figures.testbed.base import BP, P
 from tf_ensembles import testbed
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, figure_2, runs, tuning
+from tf_ensembles.benchmarks.figures.testbed.base import BP, P
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 NONE, SYMMETRIC, UNEVEN = "no added", "symmetric", "uneven"
 FLIPS = {NONE: (0.0, False), SYMMETRIC: (0.125, True), UNEVEN: (0.25, False)}  # fraction, and whether of each class

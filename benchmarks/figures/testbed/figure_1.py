@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, runs, tuning
-from benchmarks.figures.testbed.base import BP, MLP, N, P
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, runs, tuning
+from tf_ensembles.benchmarks.figures.testbed.base import BP, MLP, N, P
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from benchmarks.figures import panels
-from benchmarks.figures.testbed import base, runs
-from benchmarks.figures.testbed.base import BP, N, P
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.testbed import base, runs
+from tf_ensembles.benchmarks.figures.testbed.base import BP, N, P
 
 if TYPE_CHECKING:
     import pandas as pd

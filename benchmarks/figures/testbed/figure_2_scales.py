@@ -11,16 +11,16 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows, Stage
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, figure_2, runs, tuning
-from benchmarks.figures.testbed.base import BP, P
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows, Stage
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, figure_2, runs, tuning
+from tf_ensembles.benchmarks.figures.testbed.base import BP, P
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 _SCALE = ["prior_scale", "prior_scaling"]
 

@@ -13,18 +13,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, runs
-from benchmarks.figures.testbed.base import P
-from benchmarks.style import listing
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, runs
+from tf_ensembles.benchmarks.figures.testbed.base import P
+from tf_ensembles.benchmarks.style import listing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 INPUT_DIM, TEMPERATURE = 100, 0.01
 SCORE = "kl_joint"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, figure_2
-from benchmarks.figures.testbed.base import BP, P
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, figure_2
+from tf_ensembles.benchmarks.figures.testbed.base import BP, P
 
 if TYPE_CHECKING:
     import pandas as pd

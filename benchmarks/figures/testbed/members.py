@@ -13,20 +13,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED, Rows
-from benchmarks.figures.testbed import base, runs
-from benchmarks.figures.testbed.base import BP, N, P
-from trainers.sweeps import kinds
-from trainers.sweeps import runs as sweep_runs
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED, Rows
+from tf_ensembles.benchmarks.figures.testbed import base, runs
+from tf_ensembles.benchmarks.figures.testbed.base import BP, N, P
+from tf_ensembles.trainers.sweeps import kinds
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
-KIND = kinds.register("testbed-members", "benchmarks.figures.testbed.members:train_and_score_sizes")
+KIND = kinds.register("testbed-members", "tf_ensembles.benchmarks.figures.testbed.members:train_and_score_sizes")
 AGENTS = (N, P, BP)
 
 
@@ -78,7 +78,7 @@ def make_runs(size: Size, seeds: Sequence[int]) -> list[Run]:
 def train_and_score_sizes(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Trains the agents on one problem, each with all its members, and scores the first so many of them."""
     from tf_ensembles import testbed
-    from trainers import agents
+    from tf_ensembles.trainers import agents
 
     first = configs[0]
     problem = runs.make_problem(first)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import tuning
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import tuning
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tf_ensembles import testbed
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
-KIND = kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score")
+KIND = kinds.register("testbed", "tf_ensembles.benchmarks.figures.testbed.runs:train_and_score")
 UNIFORM, BASE_RATE = "uniform", "base-rate"  # agents that look at no input
 POINT = ("mlp",)
 WITH_PRIOR = ("ensemble-p", "ensemble-bp")
@@ -174,7 +174,7 @@ def make_problem(config: Mapping[str, Any]) -> testbed.Problem:
 
 def train_and_score(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Trains agents side by side on one problem and scores them: the function of every testbed run."""
-    from trainers import experiment
+    from tf_ensembles.trainers import experiment
 
     problem, num_batches = make_problem(configs[0]), configs[0]["num_batches"]
     constant = {UNIFORM: testbed.uniform_agent, BASE_RATE: testbed.base_rate_agent}
@@ -190,7 +190,7 @@ def train_and_score(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, floa
 
 
 def _agent_config(config: Mapping[str, Any]) -> Any:
-    from trainers import agents
+    from tf_ensembles.trainers import agents
 
     fields = {key: config[key] for key in ("num_members", "l2", "num_steps", "seed", "prior_scale", "prior_scaling")}
     return agents.make_config(config["agent"], **fields)

@@ -14,8 +14,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures.testbed import runs as testbed_runs
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.trainers.sweeps import sweep
 
 if TYPE_CHECKING:
     import pandas as pd

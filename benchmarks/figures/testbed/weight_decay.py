@@ -12,18 +12,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.base import NOT_STATED
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import base, runs
-from benchmarks.figures.testbed.base import MLP, N, P
-from benchmarks.figures.testbed.figure_1 import TEMPERATURES
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.base import NOT_STATED
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import base, runs
+from tf_ensembles.benchmarks.figures.testbed.base import MLP, N, P
+from tf_ensembles.benchmarks.figures.testbed.figure_1 import TEMPERATURES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainers.sweeps.runs import Run
+    from tf_ensembles.trainers.sweeps.runs import Run
 
 CODE, TEXT = "public code", "paper's text"
 AGENTS = (MLP, N, P)

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.studies import base
 from tf_ensembles import extras
 from tf_ensembles.base import Array
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import keras
     import pandas as pd
 
-KIND = kinds.register("bandit-examples", "benchmarks.studies.bandit.examples:compute")
+KIND = kinds.register("bandit-examples", "tf_ensembles.benchmarks.studies.bandit.examples:compute")
 TASKS = {"testbed": "Neural Testbed, 50 actions", "digits": "digits, 10 actions, mean of 8 decisions a step"}
 LAYERS, MEMBERS, RATE, BATCH, UPDATES = (50, 50), 10, 3e-3, 128, 2
 # By agent: what decides on its exploration, and the values to choose from.
@@ -50,8 +50,8 @@ class Size:
 
 def make_environment(task: str, agent: str, seed: int) -> Any:
     """Returns the environment of a task, in the form that an agent reads."""
-    from bandit_env.agents import tasks
     from tf_ensembles import testbed
+    from tf_ensembles.bandit_env.agents import tasks
 
     if task == "testbed":
         problem = testbed.make_problem(input_dim=10, data_ratio=1, temperature=0.5, seed=seed)
@@ -65,7 +65,7 @@ def make_environment(task: str, agent: str, seed: int) -> Any:
 
 def make_agent(name: str, env: Any, seed: int, exploration: float) -> Any:
     """Returns an agent for an environment."""
-    from bandit_env.agents import baselines
+    from tf_ensembles.bandit_env.agents import baselines
 
     specs = env.time_step_spec(), env.action_spec()
     if name == "neural ensemble":
@@ -78,9 +78,9 @@ def _make_ensemble_agent(time_step_spec: Any, action_spec: Any, seed: int, prior
     import keras
 
     import tf_ensembles as tfe
-    from bandit_env import NeuralThompsonAgent
-    from bandit_env.agents import observations
-    from bandit_env.networks import export
+    from tf_ensembles.bandit_env import NeuralThompsonAgent
+    from tf_ensembles.bandit_env.agents import observations
+    from tf_ensembles.bandit_env.networks import export
 
     num_actions = observations.check_action_spec(action_spec)
     features = observations.num_features(time_step_spec.observation, num_actions)
@@ -99,7 +99,7 @@ def measure(task: str, agent_name: str, steps: int, seed: int, exploration: floa
     """Returns the regret of each step, averaged over the batch, `[steps]`."""
     env = make_environment(task, agent_name, seed)
     agent = make_agent(agent_name, env, seed, exploration)
-    from bandit_env.agents import driver
+    from tf_ensembles.bandit_env.agents import driver
 
     actions, rewards = driver.run_with_replay(env, agent, steps, batch_size=BATCH, updates_per_step=UPDATES)
     if task == "digits":

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.claims import neural as claims
-from benchmarks.figures import panels
-from benchmarks.studies import base
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks.claims import neural as claims
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-joint", "benchmarks.studies.bandit.joint:compute")
+KIND = kinds.register("bandit-joint", "tf_ensembles.benchmarks.studies.bandit.joint:compute")
 DIM, TEMPERATURE, RATIOS, HORIZON = 10, 0.1, (10, 100), 1000
 PER_RUN, PER_SEED = 20, 2  # seeds; problems
 BATCHES = 500  # of joint predictions per problem
@@ -42,7 +42,7 @@ def name_of(members: int, scale: float, bootstrap: bool) -> str:
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run: an agent's regret and both of its KLs, by seed."""
     import tf_ensembles as tfe
-    from bandit_env.networks import problems, rollout
+    from tf_ensembles.bandit_env.networks import problems, rollout
 
     scale, bootstrap = config["scale"], tfe.Bernoulli(0.5) if config["bootstrap"] else None
     agent = rollout.Agent(num_members=config["members"], prior_scale=scale, bootstrap=bootstrap)
@@ -59,8 +59,8 @@ def compute(config: dict[str, Any]) -> dict[str, float]:
 
 def score(agent: Any, seeds: Sequence[int], ratio: int) -> list[Any]:
     """Returns the quality of an agent's predictions on a Neural Testbed problem of each seed, after `10 ratio` data."""
-    from bandit_env.networks import export, problems, rollout
     from tf_ensembles import testbed
+    from tf_ensembles.bandit_env.networks import export, problems, rollout
 
     tasks = [testbed.make_problem(DIM, ratio, TEMPERATURE, seed) for seed in seeds]
     x = np.stack([task.train.x for task in tasks])[:, :, None]

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.claims.neural import DATA, NETWORK, WHEEL
-from benchmarks.studies import base
 from tf_ensembles.base import Array
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks.claims.neural import DATA, NETWORK, WHEEL
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-neural", "benchmarks.studies.bandit.neural:compute")
+KIND = kinds.register("bandit-neural", "tf_ensembles.benchmarks.studies.bandit.neural:compute")
 MEMBERS = 10
 
 
@@ -90,7 +90,7 @@ def values_of(agent: str, setting: str) -> tuple[float, ...]:
 
 def make_problems(setting: Setting, seeds: Sequence[int]) -> Any:
     """Returns the problems of some seeds, those of a seed one after the other."""
-    from bandit_env.networks import problems
+    from tf_ensembles.bandit_env.networks import problems
 
     numbers = [setting.first + seed * setting.per_seed + k for seed in seeds for k in range(setting.per_seed)]
     if setting.maker == "random_network":
@@ -103,7 +103,7 @@ def make_problems(setting: Setting, seeds: Sequence[int]) -> Any:
 def make_agent(name: str, values: Array | float, num_members: int = MEMBERS) -> Any:
     """Returns an agent of the rollout; values decide on its exploration, one for each problem."""
     import tf_ensembles as tfe
-    from bandit_env.networks.rollout import Agent
+    from tf_ensembles.bandit_env.networks.rollout import Agent
 
     kinds_of = {"dropout": "dropout", "LinTS": "linear", "LinTS on last layer": "last-layer"}
     members = num_members if name.startswith("ensemble") else 1
@@ -115,7 +115,7 @@ def make_agent(name: str, values: Array | float, num_members: int = MEMBERS) -> 
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run: an agent with all of its values on all seeds; regret by value and seed, and uniform's."""
-    from bandit_env.networks import rollout
+    from tf_ensembles.bandit_env.networks import rollout
 
     setting, values, seeds = SETTINGS[config["setting"]], config["values"], config["seeds"]
     made = make_problems(setting, seeds)

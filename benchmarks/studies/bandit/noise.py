@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.studies import base
-from trainers.sweeps import kinds
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-noise", "benchmarks.studies.bandit.noise:compute")
+KIND = kinds.register("bandit-noise", "tf_ensembles.benchmarks.studies.bandit.noise:compute")
 ORACLE = "ensemble-bp, known"
 AGENTS = (ORACLE, "ensemble-bp, estimated", "ensemble-bp, mean", "ensemble-p, known", "ensemble-p, estimated")
 HORIZON = 500
@@ -27,8 +27,8 @@ HORIZON = 500
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run: the cumulative regret of each problem."""
-    from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
-    from bandit_env.agents import driver
+    from tf_ensembles.bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
+    from tf_ensembles.bandit_env.agents import driver
 
     count, seed = config["problems"], config["seed"]
     name, noise = config["agent"].split(", ")

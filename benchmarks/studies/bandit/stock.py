@@ -11,14 +11,14 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.studies import base
 from tf_ensembles import extras
-from trainers.sweeps import kinds
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.trainers.sweeps import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = kinds.register("bandit-stock", "benchmarks.studies.bandit.stock:compute")
+KIND = kinds.register("bandit-stock", "tf_ensembles.benchmarks.studies.bandit.stock:compute")
 TASKS = ("stationary", "uneven noise", "per arm", "digits", "piecewise", "wheel")
 AGENTS = ("LinTS", "LinUCB", "ensemble-p", "ensemble-bp")
 STEPS, BATCH = 60, 8
@@ -27,7 +27,7 @@ DISCOUNT = 0.9  # of what was learned before, at each step, where rewards drift
 
 def make_task(name: str, seed: int) -> Any:
     """Returns a task of TF-Agents' environments."""
-    from bandit_env.agents import stock
+    from tf_ensembles.bandit_env.agents import stock
 
     if name == "digits":
         extras.require("sklearn", "The digits of this study")
@@ -48,8 +48,8 @@ def make_task(name: str, seed: int) -> Any:
 
 def make_agent(name: str, task: str, env: Any, seed: int) -> Any:
     """Returns an agent for an environment."""
-    from bandit_env import EnsembleThompsonAgent
-    from bandit_env.agents import baselines
+    from tf_ensembles.bandit_env import EnsembleThompsonAgent
+    from tf_ensembles.bandit_env.agents import baselines
 
     specs, discount = (env.time_step_spec(), env.action_spec()), DISCOUNT if task == "piecewise" else 1.0
     if name in ("LinTS", "LinUCB"):
@@ -60,7 +60,7 @@ def make_agent(name: str, task: str, env: Any, seed: int) -> Any:
 
 def compute(config: dict[str, Any]) -> dict[str, float]:
     """One run: cumulative regret per row of the batch after all steps."""
-    from bandit_env.agents import stock
+    from tf_ensembles.bandit_env.agents import stock
 
     task = make_task(config["task"], config["seed"])
     agent = make_agent(config["agent"], config["task"], task.env, config["seed"])

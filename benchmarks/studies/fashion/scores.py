@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import stats
-from benchmarks.studies.fashion import data
 from tf_ensembles import metrics
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.studies.fashion import data
 from tf_ensembles.decisions import ood
 
 TAU = 10  # labels per joint prediction

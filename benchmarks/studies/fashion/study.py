@@ -21,20 +21,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import stats
-from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
-from benchmarks.studies import base
-from benchmarks.studies.fashion import data, scores
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.benchmarks.studies.fashion import data, scores
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MEMBER = kinds.register("fashion-member", "benchmarks.studies.fashion.training:train_member")
-NETWORK = kinds.register("fashion-network", "benchmarks.studies.fashion.training:train_network")
-ENSEMBLE = kinds.register("fashion-ensemble", "benchmarks.studies.fashion.study:score_ensemble")
-PAIR = kinds.register("fashion-pair", "benchmarks.studies.fashion.study:compare_ensembles")
+MEMBER = kinds.register("fashion-member", "tf_ensembles.benchmarks.studies.fashion.training:train_member")
+NETWORK = kinds.register("fashion-network", "tf_ensembles.benchmarks.studies.fashion.training:train_network")
+ENSEMBLE = kinds.register("fashion-ensemble", "tf_ensembles.benchmarks.studies.fashion.study:score_ensemble")
+PAIR = kinds.register("fashion-pair", "tf_ensembles.benchmarks.studies.fashion.study:compare_ensembles")
 ONE, N, P, BP = "one", "ensemble-n", "ensemble-p", "ensemble-bp"
 EPINET, DROPOUT = "epinet", "MC dropout"
 AGENTS = (N, P, BP, EPINET, DROPOUT, ONE)
@@ -134,7 +134,7 @@ def make_networks(size: Size, method: str, value: float, *, choice: bool = False
 
 def score_ensemble(config: Mapping[str, Any], *, store: str) -> dict[str, float]:
     """One run: an ensemble's dyadic NLL on held-out images, or all of its scores and errors by images and score."""
-    from benchmarks.studies.fashion import training
+    from tf_ensembles.benchmarks.studies.fashion import training
 
     images = data.load()
     logits = training.read_logits(store, config["members"], config["sets"])
@@ -156,7 +156,7 @@ def score_ensemble(config: Mapping[str, Any], *, store: str) -> dict[str, float]
 
 def compare_ensembles(config: Mapping[str, Any], *, store: str) -> dict[str, float]:
     """One run: what one ensemble scores more than another, with its interval, by images and score."""
-    from benchmarks.studies.fashion import training
+    from tf_ensembles.benchmarks.studies.fashion import training
 
     one, other = (training.read_logits(store, config[name], sets()) for name in ("members", "other_members"))
     found = scores.differences(one, other, data.load()["test"].y)

@@ -21,11 +21,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import data, scores
-from benchmarks.studies.fashion.study import EPINET, Member, Network
 from tf_ensembles import files
+from tf_ensembles.benchmarks.studies.fashion import data, scores
+from tf_ensembles.benchmarks.studies.fashion.study import EPINET, Member, Network
 from tf_ensembles.ensemble.members import building
-from trainers.images import vgg
+from tf_ensembles.trainers.images import vgg
 
 INDEX_DIM = 8
 

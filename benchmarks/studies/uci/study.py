@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import stats
-from benchmarks.claims import judge
-from benchmarks.claims.base import LOWER, Claim, Effect, Estimator, Region, Unit
-from benchmarks.figures import panels
-from benchmarks.figures.tables import Tables
-from benchmarks.studies import base
-from benchmarks.studies.uci import protocol
-from trainers.sweeps import kinds, sweep
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.base import LOWER, Claim, Effect, Estimator, Region, Unit
+from tf_ensembles.benchmarks.figures import panels
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies import base
+from tf_ensembles.benchmarks.studies.uci import protocol
+from tf_ensembles.trainers.sweeps import kinds, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmarks.studies.uci import training
+    from tf_ensembles.benchmarks.studies.uci import training
 
-KIND = kinds.register("uci", "benchmarks.studies.uci.study:compute")
+KIND = kinds.register("uci", "tf_ensembles.benchmarks.studies.uci.study:compute")
 # What is chosen from: for the plain ensemble, and then, for the others, the prior's scale.
 GRID = tuple((rate, l2) for rate in (0.003, 0.01) for l2 in (0.0, 1e-3, 1e-2))
 SCALES = (0.1, 0.3, 1.0)
@@ -56,7 +56,7 @@ class Size:
 
 def compute(config: Mapping[str, Any], *, data: str) -> dict[str, float]:
     """One run, a data set: the scores of each agent in each split, and what was chosen."""
-    from benchmarks.studies.uci import training
+    from tf_ensembles.benchmarks.studies.uci import training
 
     settings = training.Settings(epochs=config["epochs"])
     splits = protocol.split(*protocol.load(f"{data}/uci.npz", config["data_set"]), config["splits"])
@@ -92,8 +92,8 @@ def choose(data: protocol.Splits, settings: training.Settings, seed: int) -> dic
 
     Both on a tenth of the training parts, which takes no part in the training that is judged by it.
     """
-    from benchmarks.studies.uci import training
     from tf_ensembles import metrics
+    from tf_ensembles.benchmarks.studies.uci import training
 
     cut = round(0.9 * data.x_train.shape[1])
     inner = protocol.Splits(

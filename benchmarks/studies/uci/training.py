@@ -20,7 +20,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import tf_ensembles as tfe
-from benchmarks.studies.uci.protocol import Floats, Splits
+from tf_ensembles.benchmarks.studies.uci.protocol import Floats, Splits
 
 # Raw scales start where the standard deviation is 1, that of the targets.
 _RAW_OF_ONE = math.log(math.expm1(1.0))

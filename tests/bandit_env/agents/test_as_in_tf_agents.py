@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
 import tf_ensembles as tfe
 from tests.bandit_env.agents.test_inputs import build, specs
 from tests.lazy import Lazy, policy_saver
 from tests.lazy import experience as experience_lib
+from tf_ensembles import bandit_env
 
 absl_logging = Lazy("absl.logging")
 epsilon_greedy_policy = Lazy("tf_agents.policies.epsilon_greedy_policy")

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
 import tf_ensembles as tfe
 from tests.bandit_env.agents.test_inputs import build, experience, make_agent, observe, specs
 from tests.lazy import Lazy, policy_saver
+from tf_ensembles import bandit_env
 
-driver = Lazy("bandit_env.agents.driver")
+driver = Lazy("tf_ensembles.bandit_env.agents.driver")
 greedy_policy = Lazy("tf_agents.policies.greedy_policy")
-policy_lib = Lazy("bandit_env.agents.policy")
+policy_lib = Lazy("tf_ensembles.bandit_env.agents.policy")
 time_steps = Lazy("tf_agents.trajectories.time_step")
 trajectories = Lazy("tf_agents.trajectories.trajectory")
 

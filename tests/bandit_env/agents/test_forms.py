@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
 from tests.lazy import Lazy
+from tf_ensembles import bandit_env
 
-baselines = Lazy("bandit_env.agents.baselines")
-features = Lazy("bandit_env.agents.features")
-observations = Lazy("bandit_env.agents.observations")
-stock = Lazy("bandit_env.agents.stock")
+baselines = Lazy("tf_ensembles.bandit_env.agents.baselines")
+features = Lazy("tf_ensembles.bandit_env.agents.features")
+observations = Lazy("tf_ensembles.bandit_env.agents.observations")
+stock = Lazy("tf_ensembles.bandit_env.agents.stock")
 tensor_spec = Lazy("tf_agents.specs.tensor_spec")
 
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
 import tf_ensembles as tfe
 from tests.lazy import Lazy
+from tf_ensembles import bandit_env
 
-policy_lib = Lazy("bandit_env.agents.policy")
+policy_lib = Lazy("tf_ensembles.bandit_env.agents.policy")
 tensor_spec = Lazy("tf_agents.specs.tensor_spec")
 time_steps = Lazy("tf_agents.trajectories.time_step")
 trajectories = Lazy("tf_agents.trajectories.trajectory")

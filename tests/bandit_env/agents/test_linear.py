@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
-from bandit_env import problems, thompson
 from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
+from tf_ensembles import bandit_env
+from tf_ensembles.bandit_env import problems, thompson
 
 lin_ucb_agent = Lazy("tf_agents.bandits.agents.lin_ucb_agent")
 linear_thompson_sampling_agent = Lazy("tf_agents.bandits.agents.linear_thompson_sampling_agent")
@@ -161,8 +161,8 @@ def test_a_restored_run_forgets_what_came_after_its_checkpoint(tmp_path):
 RUNNER = """
 import os, signal, sys
 import numpy as np
-from bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
-from bandit_env.agents import driver
+from tf_ensembles.bandit_env import CumulativeRegret, EnsembleThompsonAgent, HeteroscedasticLinearBandit
+from tf_ensembles.bandit_env.agents import driver
 
 folder, die_after = sys.argv[1], int(sys.argv[2])
 env = HeteroscedasticLinearBandit(30, seed=9)
@@ -208,7 +208,7 @@ sys.path[:] = [p for p in sys.path if p not in ("", {root!r})]
 sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f).lower()]
 import numpy as np, tensorflow as tf
 try:
-    import bandit_env
+    from tf_ensembles import bandit_env
     raise SystemExit("the package is still there")
 except ModuleNotFoundError:
     pass

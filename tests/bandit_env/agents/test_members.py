@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from tests.lazy import Lazy
 
-members = Lazy("bandit_env.agents.members")
+members = Lazy("tf_ensembles.bandit_env.agents.members")
 
 
 def plain(width=4):

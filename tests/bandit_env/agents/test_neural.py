@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bandit_env
 import tf_ensembles as tfe
-from bandit_env import problems
 from tests.bandit_env.agents.test_inputs import experience as experience_of
 from tests.bandit_env.agents.test_inputs import specs
 from tests.lazy import Lazy, dynamic_step_driver, experience, policy_saver, tf_uniform_replay_buffer
+from tf_ensembles import bandit_env
+from tf_ensembles.bandit_env import problems
 
 stationary_stochastic_py_environment = Lazy("tf_agents.bandits.environments.stationary_stochastic_py_environment")
 time_steps = Lazy("tf_agents.trajectories.time_step")

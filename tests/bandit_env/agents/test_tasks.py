@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from bandit_env.networks import export
-from benchmarks.studies.bandit import examples
 from tests.lazy import Lazy
 from tf_ensembles import testbed
+from tf_ensembles.bandit_env.networks import export
+from tf_ensembles.benchmarks.studies.bandit import examples
 
 baselines, driver, tasks = (
-    Lazy("bandit_env.agents.baselines"),
-    Lazy("bandit_env.agents.driver"),
-    Lazy("bandit_env.agents.tasks"),
+    Lazy("tf_ensembles.bandit_env.agents.baselines"),
+    Lazy("tf_ensembles.bandit_env.agents.driver"),
+    Lazy("tf_ensembles.bandit_env.agents.tasks"),
 )
 
 

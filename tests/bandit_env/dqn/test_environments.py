@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bandit_env import steps
-from bandit_env.dqn import environments
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.dqn import environments
 
 SEEDS = (0, 5, 11)
 COUNT = tf.constant([7, 8, 9], tf.int64)

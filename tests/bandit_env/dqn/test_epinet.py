@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env import steps
-from bandit_env.dqn import environments, export, training
 from tests.bandit_env.dqn.test_loop import DEEP, LEARNER, SEEDS, Adam, OneHot, plain
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.dqn import environments, export, training
 
 AGENT = training.Agent(2, 1.5, index_dim=3, index_hidden=(4,))
 SEA = environments.DeepSea(3)

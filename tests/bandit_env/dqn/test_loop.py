@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env import steps
-from bandit_env.dqn import environments, training
 from tf_ensembles import draws, files
-from trainers.mlp import network
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.dqn import environments, training
+from tf_ensembles.trainers.mlp import network
 
 SMALL = training.Learner(hidden_sizes=(6, 5), batch_size=8, capacity=12, min_transitions=5, target_period=3)
 SEEDS = (3, 8)

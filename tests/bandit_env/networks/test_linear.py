@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bandit_env.networks import linear
+from tf_ensembles.bandit_env.networks import linear
 
 
 def test_rewards_one_by_one_and_all_at_once_give_the_closed_form():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bandit_env.networks import problems
 from tests.needs import needs
 from tf_ensembles import testbed
+from tf_ensembles.bandit_env.networks import problems
 
 
 def test_a_random_network_pays_what_the_testbed_says():

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env.networks import export, problems, rollout
-from bandit_env.networks.rollout import Agent, Learner
-from trainers.mlp import network
+from tf_ensembles.bandit_env.networks import export, problems, rollout
+from tf_ensembles.bandit_env.networks.rollout import Agent, Learner
+from tf_ensembles.trainers.mlp import network
 
 SMALL = Learner(hidden_sizes=(8,), learning_rate=1e-2, batch_size=16, refit_every=20)
 

@@ -5,15 +5,15 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env import steps
-from bandit_env.networks import export, problems, rollout, simulation
 from tests.lazy import Lazy
 from tests.needs import needs
+from tf_ensembles.bandit_env import steps
+from tf_ensembles.bandit_env.networks import export, problems, rollout, simulation
 from tf_ensembles.ensemble.data import with_ids
 
 bandit_env = Lazy("bandit_env")
-stock = Lazy("bandit_env.agents.stock")
-environment = Lazy("bandit_env.agents.environment")
+stock = Lazy("tf_ensembles.bandit_env.agents.stock")
+environment = Lazy("tf_ensembles.bandit_env.agents.environment")
 LEARNER = rollout.Learner(hidden_sizes=(6, 5), learning_rate=1e-2, batch_size=8)
 AGENT = rollout.Agent(num_members=3, prior_scale=0.7, bootstrap=tfe.Bernoulli(0.5))
 

@@ -13,12 +13,12 @@ import math
 import numpy as np
 import pandas as pd
 
-from benchmarks.claims import presets
-from benchmarks.claims.base import SCORE
-from benchmarks.claims.estimators import agents, gains, prior_scale
-from benchmarks.figures import registry
-from benchmarks.stats import NoDataError
-from benchmarks.studies.shuffled_names import SCORES, TablesInMemory
+from tf_ensembles.benchmarks.claims import presets
+from tf_ensembles.benchmarks.claims.base import SCORE
+from tf_ensembles.benchmarks.claims.estimators import agents, gains, prior_scale
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.stats import NoDataError
+from tf_ensembles.benchmarks.studies.shuffled_names import SCORES, TablesInMemory
 
 HARD, NOISE = 0.01, 0.005  # how much problems differ, and agents on a problem
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.claims.base import Region
-from benchmarks.claims.estimators import identities, linear, snr
-from benchmarks.figures.linear import identities as checks
 from tests.benchmarks.claims.injection import inject
+from tf_ensembles.benchmarks.claims.base import Region
+from tf_ensembles.benchmarks.claims.estimators import identities, linear, snr
+from tf_ensembles.benchmarks.figures.linear import identities as checks
 
 _NONE = Region(high=0.5)  # of settings, checks or pairs: 0 lies inside, 1 outside
 

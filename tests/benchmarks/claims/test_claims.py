@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
-from benchmarks import stats
-from benchmarks.claims import base, judge, sentences
-from benchmarks.claims.base import Region
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry
-from benchmarks.figures.cifar10.base import best_scale_on_other_seeds
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 from tests import claim_world
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import base, judge, sentences
+from tf_ensembles.benchmarks.claims.base import Region
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.cifar10.base import best_scale_on_other_seeds
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
 
 ROOT = pathlib.Path(__file__).parents[3]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.claims import deep_sea, judge
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
-from benchmarks.studies import deep_sea as study
-from benchmarks.studies.deep_sea import BP, EPINET, EPSILON, N, P
+from tf_ensembles.benchmarks.claims import deep_sea, judge
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
+from tf_ensembles.benchmarks.studies import deep_sea as study
+from tf_ensembles.benchmarks.studies.deep_sea import BP, EPINET, EPSILON, N, P
 
 STANDARD = study.Size()
 # Learning times by size, scale and number of members, of a world in which all claims hold.

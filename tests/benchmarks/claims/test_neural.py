@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
-from benchmarks.claims import judge, neural
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
-from benchmarks.studies.bandit import neural as study
+from tf_ensembles.benchmarks.claims import judge, neural
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED
+from tf_ensembles.benchmarks.studies.bandit import neural as study
 
 REGRET = [claim for claim in neural.CLAIMS if isinstance(claim.estimator, neural.FamilyRegret)]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchmarks.claims import judge, presets
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import registry, tables
-from benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, NoDataError
-from benchmarks.studies import shuffled_names
 from tests.benchmarks.claims import injection, injection_linear  # noqa: F401  # The latter registers its cases.
+from tf_ensembles.benchmarks.claims import judge, presets
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import registry, tables
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, NOT_MEASURED, NOT_SUPPORTED, SUPPORTED, NoDataError
+from tf_ensembles.benchmarks.studies import shuffled_names
 
 PRESETS = sorted({preset for figure in registry.figures() for preset in figure.presets})
 # The large preset of figure 7 has settings that its standard one leaves out.

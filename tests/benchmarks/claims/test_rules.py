@@ -6,10 +6,10 @@ import hashlib
 import pathlib
 import re
 
-from benchmarks import stats
-from benchmarks.claims import base, linear
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures.testbed import retuning, tuning
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import base, linear
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures.testbed import retuning, tuning
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "statistics.md").read_text(encoding="utf-8")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.claims.sentences import UNTESTED
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.claims.sentences import UNTESTED
 
 TESTED = {sentence for claim in CLAIMS for sentence in claim.sentences}
 

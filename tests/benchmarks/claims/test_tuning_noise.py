@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from benchmarks.claims import judge
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.figures import base, registry
-from benchmarks.figures.tables import Tables
-from benchmarks.figures.testbed import retuning
-from benchmarks.figures.testbed import runs as testbed_runs
-from benchmarks.stats import INCONCLUSIVE, SUPPORTED
 from tests.benchmarks.figures.test_testbed import all_rows, fake_row
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.figures import base, registry
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.figures.testbed import retuning
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.benchmarks.stats import INCONCLUSIVE, SUPPORTED
 
 FIGURE = registry.figure("F2")
 CLAIM = next(claim for claim in CLAIMS if claim.id == "F2-bp")

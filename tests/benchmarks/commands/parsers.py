@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import main as cli
 
 
 def leaves(parser: argparse.ArgumentParser | None = None) -> dict[str, argparse.ArgumentParser]:

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import bandit_env
-from benchmarks.commands import bandit as command
-from benchmarks.figures import base as figures_base
-from benchmarks.figures import registry
-from benchmarks.figures.bandit import base
-from benchmarks.figures.bandit import runs as experiment
+from tf_ensembles import bandit_env
+from tf_ensembles.benchmarks.commands import bandit as command
+from tf_ensembles.benchmarks.figures import base as figures_base
+from tf_ensembles.benchmarks.figures import registry
+from tf_ensembles.benchmarks.figures.bandit import base
+from tf_ensembles.benchmarks.figures.bandit import runs as experiment
 
 FIGURES = registry.select(["bandit"])
 SETTINGS = experiment.Settings(
@@ -116,7 +116,8 @@ def test_few_problems_are_cut_into_enough_parts_to_compare():
 
 def test_help_needs_no_tensorflow():
     code = (
-        "import argparse, sys; from benchmarks.commands import bandit; bandit.add_arguments(argparse.ArgumentParser());"
+        "import argparse, sys; from tf_ensembles.benchmarks.commands import bandit;"
+        "bandit.add_arguments(argparse.ArgumentParser());"
         "print('tensorflow' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

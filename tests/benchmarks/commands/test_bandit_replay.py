@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.commands import main
-from benchmarks.commands.bandit import columns, replay
 from tests.bandit_env.test_off_policy import simulate
+from tf_ensembles.benchmarks.commands import main
+from tf_ensembles.benchmarks.commands.bandit import columns, replay
 
 NAMES = ["blue", "green", "red"]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
-from benchmarks.commands import main as cli
 from tests.member_process import make_data, read_members
-from trainers.images import runs as member_runs
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.trainers.images import runs as member_runs
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
 
 SMALL = ("--num-train", "20", "--width", "0.05", "--epochs", "2", "--batch-size", "10", "--learning-rate", "0.01")
 
@@ -183,7 +183,7 @@ def test_members_as_runs_of_a_sweep(engine, store, arrays, tmp_path, capsys):
 
 
 def test_members_that_another_process_trains_are_left_to_it(arrays, tmp_path, monkeypatch):
-    from trainers.images import training
+    from tf_ensembles.trainers.images import training
 
     calls, others = [], {0, 1}
 

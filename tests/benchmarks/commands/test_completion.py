@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from benchmarks.commands import main as cli
-from benchmarks.commands import options
 from tests.benchmarks.commands import parsers
 from tests.needs import imported
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import options
 
 imported("shtab")
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests import corruption
 from tf_ensembles import files
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep
 
 
 @pytest.fixture

@@ -6,12 +6,16 @@ import time
 
 import pytest
 
-from benchmarks.commands import main as cli
 from tests.needs import needs
+from tf_ensembles.benchmarks.commands import main as cli
 
 
 def _run(*arguments, code=None):
-    command = [sys.executable, "-c", code] if code else [sys.executable, "-m", "benchmarks.commands.main", *arguments]
+    command = (
+        [sys.executable, "-c", code]
+        if code
+        else [sys.executable, "-m", "tf_ensembles.benchmarks.commands.main", *arguments]
+    )
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -19,7 +23,7 @@ def test_help_answers_without_tensorflow():
     """That of every command, and of its sub-commands; in one process, so that it takes a second."""
     code = """
 import contextlib, io, sys
-from benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import main as cli
 from tests.benchmarks.commands import parsers
 listed = [[]] + [name.split() for name in parsers.leaves()]
 for words in listed:
@@ -82,7 +86,7 @@ def test_info_is_quiet_and_tells_what_is_there():
 def test_no_banner_reaches_a_person_and_real_messages_do():
     code = """
 import os, sys
-from benchmarks.commands import quiet
+from tf_ensembles.benchmarks.commands import quiet
 with quiet.quiet():
     from tf_ensembles import legacy_keras
     legacy_keras.import_tf_agents()
@@ -102,7 +106,7 @@ def test_version():
 
 
 def test_interrupt_ends_quietly(monkeypatch, capsys):
-    from benchmarks.commands import info
+    from tf_ensembles.benchmarks.commands import info
 
     def interrupted(args):
         raise KeyboardInterrupt

@@ -7,16 +7,16 @@ import re
 
 import pytest
 
-from benchmarks.claims import judge
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.commands import main as cli
-from benchmarks.commands import reproduce
-from benchmarks.figures import registry, running
-from benchmarks.figures.tables import Tables
-from benchmarks.report import content as report_content
 from tests import claim_world
-from trainers import preemption
-from trainers.images import cifar10
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import reproduce
+from tf_ensembles.benchmarks.figures import registry, running
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.report import content as report_content
+from tf_ensembles.trainers import preemption
+from tf_ensembles.trainers.images import cifar10
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_without_images_the_rest_is_measured_and_it_is_said(fake, tmp_path, caps
 
 
 def test_what_a_larger_run_adds_is_what_presets_say(world):
-    from benchmarks.claims import presets
+    from tf_ensembles.benchmarks.claims import presets
 
     claims = [claim for claim in CLAIMS if claim.figure in ("F7", "F4")]
     results = [judge.judge(claim, Tables(world / "linear", "linear")) for claim in claims]

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.commands import main as cli
-from benchmarks.commands import self_test
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import self_test
 
 
 def test_it_ends_with_what_does_not_work(monkeypatch, capsys):

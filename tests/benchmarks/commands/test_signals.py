@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from benchmarks.commands import main as cli
 from tests.needs import imported
 from tests.soak import descendants
 from tests.trainers.sweeps.test_faults import is_alive, wait_until
 from tests.trainers.sweeps.test_sweep import ROOT
+from tf_ensembles.benchmarks.commands import main as cli
 
 imported("pandas")
 imported("matplotlib")
@@ -33,7 +33,7 @@ COMMANDS = {
     "name", ["bandit", "reproduce", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sweep", "linear"))]
 )
 def test_the_exit_code_is_that_of_the_signal(tmp_path, name, number):
-    words = ("-u", "-m", "benchmarks.commands.main", *COMMANDS[name], "--results", str(tmp_path / "new"))
+    words = ("-u", "-m", "tf_ensembles.benchmarks.commands.main", *COMMANDS[name], "--results", str(tmp_path / "new"))
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         wait_until(lambda: " to do in " in _read(tmp_path), 60.0)  # Workers are about to start.
@@ -56,7 +56,7 @@ def _read(folder):
 
 def test_sigterm_ends_a_command_that_computes_no_runs_and_the_handler_is_given_back(monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("benchmarks.commands.info.run", lambda args: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("tf_ensembles.benchmarks.commands.info.run", lambda args: signal.raise_signal(signal.SIGTERM))
     assert cli.main(["info"]) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == "tf-ensembles info: stopped by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) == before

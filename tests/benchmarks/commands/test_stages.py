@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks.commands import stages
+from tf_ensembles.benchmarks.commands import stages
 
 
 class Terminal(io.StringIO):

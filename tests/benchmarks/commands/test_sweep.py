@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.commands import sweep as sweep_command
-from benchmarks.figures import tables
 from tests import sweep_definition
 from tf_ensembles import machine
-from trainers.images import config as member_config
-from trainers.images import runs as member_runs
-from trainers.images import store as member_store
-from trainers.sweeps import engines as sweep_engines
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep, worker
+from tf_ensembles.benchmarks.commands import sweep as sweep_command
+from tf_ensembles.benchmarks.figures import tables
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as member_runs
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.sweeps import engines as sweep_engines
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep, worker
 
 NAME = "tests.sweep_definition"
 

@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from benchmarks.commands import main as cli
-from benchmarks.commands import testbed
 from tf_ensembles import base
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import testbed
 
 SMALL = ["--input-dim", "2", "--data-ratio", "10", "--members", "4", "--num-steps", "20", "--num-batches", "20"]
 

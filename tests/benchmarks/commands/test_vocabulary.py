@@ -10,12 +10,12 @@ import shutil
 
 import pytest
 
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.commands import main as cli
-from benchmarks.commands import options
 from tests import claim_world
 from tests.benchmarks.commands import parsers
 from tests.member_process import make_data
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import options
 
 LEAVES = parsers.leaves()
 
@@ -144,6 +144,6 @@ def test_arguments_are_checked_before_anything_is_registered(tmp_path, capsys):
     assert not store.exists()
     # Without --num-train it is all of the arrays' images, as the help says.
     args = argparse.Namespace(**parse(shlex.join(line)))
-    from benchmarks.commands.cifar10 import train as training
+    from tf_ensembles.benchmarks.commands.cifar10 import train as training
 
     assert training._first_member(args, replicas=1).num_train == 30

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.figures import base, registry, tables
-from benchmarks.studies import cifar10_bootstrap, cifar10_largest, cifar10_memorized
-from trainers.images import config as member_config
-from trainers.images import runs as functions
+from tf_ensembles.benchmarks.figures import base, registry, tables
+from tf_ensembles.benchmarks.studies import cifar10_bootstrap, cifar10_largest, cifar10_memorized
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as functions
 
 FIGURES = {figure.name: figure for figure in registry.select(["cifar10"])}
 FIGURE_3, FIGURE_4, FIGURE_11 = (FIGURES[f"figure_{number}"] for number in (3, 4, 11))
@@ -214,8 +214,8 @@ def test_figure_10_is_figure_3_training_set_by_training_set(tmp_path):
 
 
 def test_without_cifar10_nothing_starts(monkeypatch, tmp_path, capsys):
-    from benchmarks.commands import main as cli
-    from trainers.images import cifar10 as cifar10_data
+    from tf_ensembles.benchmarks.commands import main as cli
+    from tf_ensembles.trainers.images import cifar10 as cifar10_data
 
     def cannot(*args, **kwargs):
         raise ValueError("Expected CIFAR10 in X, or a way to get it. Received: none")

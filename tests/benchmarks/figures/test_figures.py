@@ -17,16 +17,16 @@ import matplotlib.container
 import pandas as pd
 import pytest
 
-from benchmarks import figures as package
-from benchmarks import seals, style
-from benchmarks.claims.estimators import agents as claim_tests
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.commands import reproduce, sweep
-from benchmarks.figures import base, drawing, panels, registry
-from benchmarks.figures.tables import Tables
-from benchmarks.stats import NoDataError
 from tests import claim_world
 from tf_ensembles import pictures
+from tf_ensembles.benchmarks import figures as package
+from tf_ensembles.benchmarks import seals, style
+from tf_ensembles.benchmarks.claims.estimators import agents as claim_tests
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.commands import reproduce, sweep
+from tf_ensembles.benchmarks.figures import base, drawing, panels, registry
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.stats import NoDataError
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "benchmarks" / "results"
 NAMES = [figure.name for figure in registry.figures()]
@@ -418,7 +418,7 @@ def add_figure(tmp_path, monkeypatch):
     yield add
     registry.figures.cache_clear()
     for name in set(sys.modules) - before:
-        if name.startswith("benchmarks.figures."):
+        if name.startswith("tf_ensembles.benchmarks.figures."):
             del sys.modules[name]
 
 
@@ -467,8 +467,8 @@ def test_planning_imports_nothing_heavy():
     code = textwrap.dedent(
         """
         import sys
-        from benchmarks.commands import bandit, linear, reproduce, sweep
-        from benchmarks.figures import registry
+        from tf_ensembles.benchmarks.commands import bandit, linear, reproduce, sweep
+        from tf_ensembles.benchmarks.figures import registry
         planned = 0
         for figure in registry.figures():
             for size in figure.presets.values():

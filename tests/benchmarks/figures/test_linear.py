@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.commands import main as cli
-from benchmarks.figures import registry, running
-from benchmarks.figures.linear import compute as computing
-from benchmarks.figures.linear import identities, runs
 from tf_ensembles import linear
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.figures import registry, running
+from tf_ensembles.benchmarks.figures.linear import compute as computing
+from tf_ensembles.benchmarks.figures.linear import identities, runs
 from tf_ensembles.linear import problems as linear_problems
 from tf_ensembles.linear import theory
-from trainers.sweeps import kinds, worker
+from tf_ensembles.trainers.sweeps import kinds, worker
 
 TINY = dataclasses.replace(
     runs.PRESETS["quick"],

@@ -8,9 +8,9 @@ import math
 import pandas as pd
 import pytest
 
-from benchmarks.commands import main as cli
-from benchmarks.figures.tables import Tables
 from tests import claim_world
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.figures.tables import Tables
 
 
 def write(folder, text):

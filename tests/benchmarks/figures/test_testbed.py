@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import stats
-from benchmarks.figures import base, registry
-from benchmarks.figures import tables as tables_lib
-from benchmarks.figures.testbed import figure_1, members
-from benchmarks.figures.testbed import runs as testbed_runs
 from tf_ensembles import base as base_lib
 from tf_ensembles import testbed
-from trainers import agents
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures import base, registry
+from tf_ensembles.benchmarks.figures import tables as tables_lib
+from tf_ensembles.benchmarks.figures.testbed import figure_1, members
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.trainers import agents
 
 FIGURES = {figure.name: figure for figure in registry.select(["testbed"])}
 FIGURE_2, FIGURE_9 = FIGURES["figure_2"], FIGURES["figure_9"]

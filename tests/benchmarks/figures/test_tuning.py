@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from benchmarks.figures.testbed import figure_1, figure_2, figure_7, tuning
-from benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.benchmarks.figures.testbed import figure_1, figure_2, figure_7, tuning
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
 
 SEEDS = (1000, 1001)
 

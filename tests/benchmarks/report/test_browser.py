@@ -14,11 +14,11 @@ import shutil
 
 import pytest
 
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.report import compare as report_compare
-from benchmarks.report import content as report_content
-from benchmarks.report import html as report_html
 from tests import browser, claim_world
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.report import compare as report_compare
+from tf_ensembles.benchmarks.report import content as report_content
+from tf_ensembles.benchmarks.report import html as report_html
 
 pytestmark = pytest.mark.skipif(
     browser.find() is None, reason="the report was NOT tried in a browser: install Debian's package chromium"

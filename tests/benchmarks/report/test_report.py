@@ -15,17 +15,17 @@ import shutil
 import pandas as pd
 import pytest
 
-from benchmarks.claims import judge, neural
-from benchmarks.claims.paper import CLAIMS
-from benchmarks.commands import main as cli
-from benchmarks.commands import report as report_command
-from benchmarks.figures import panels, registry
-from benchmarks.report import cited, story
-from benchmarks.report import compare as report_compare
-from benchmarks.report import content as report_content
-from benchmarks.report import html as report_html
-from benchmarks.stats import NOT_MEASURED, SUPPORTED
 from tests import claim_world
+from tf_ensembles.benchmarks.claims import judge, neural
+from tf_ensembles.benchmarks.claims.paper import CLAIMS
+from tf_ensembles.benchmarks.commands import main as cli
+from tf_ensembles.benchmarks.commands import report as report_command
+from tf_ensembles.benchmarks.figures import panels, registry
+from tf_ensembles.benchmarks.report import cited, story
+from tf_ensembles.benchmarks.report import compare as report_compare
+from tf_ensembles.benchmarks.report import content as report_content
+from tf_ensembles.benchmarks.report import html as report_html
+from tf_ensembles.benchmarks.stats import NOT_MEASURED, SUPPORTED
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>|`[a](javascript:b)"
 

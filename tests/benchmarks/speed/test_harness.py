@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from benchmarks.speed import harness
+from tf_ensembles.benchmarks.speed import harness
 
 ROOT = pathlib.Path(__file__).parents[3]
 COMMAND = re.compile(r"python -m benchmarks\.speed\.(\w+)([^`\n#|]*)")
@@ -17,7 +17,7 @@ def test_documented_commands_are_understood():
     commands = {command for page in pages for command in COMMAND.findall(page.read_text())}
     assert len(commands) > 20
     for module, options in commands:
-        parts = importlib.import_module(f"benchmarks.speed.{module}").PARTS
+        parts = importlib.import_module(f"tf_ensembles.benchmarks.speed.{module}").PARTS
         assert harness.parse(None, parts, re.sub(r"[\[\]]", "", options).split())
 
 

@@ -1,4 +1,4 @@
-from benchmarks.speed import linear as linear_speed
+from tf_ensembles.benchmarks.speed import linear as linear_speed
 
 
 def test_all_ways_compute_equal_numbers(capsys):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import tf_ensembles as tfe
-from benchmarks import stats
-from benchmarks.figures.tables import Tables
-from benchmarks.studies import active
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies import active
 
 
 def rows(seed, method, accuracies):

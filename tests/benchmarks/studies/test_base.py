@@ -7,9 +7,9 @@ import shutil
 import pandas as pd
 import pytest
 
-from benchmarks.figures import base as figures
-from benchmarks.figures.tables import Tables
-from benchmarks.studies import base
+from tf_ensembles.benchmarks.figures import base as figures
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies import base
 
 RESULTS = pathlib.Path(base.__file__).parents[1] / "results"
 DRAWN = ("active", "deep_sea", "epinet", "fashion.study", "uci.study")
@@ -18,7 +18,7 @@ OTHERS = ("advise_holdout", "bandit.noise", "coverage", "scale", "testbed_refere
 
 
 def figure(name):
-    return importlib.import_module(f"benchmarks.studies.{name}").FIGURE
+    return importlib.import_module(f"tf_ensembles.benchmarks.studies.{name}").FIGURE
 
 
 @pytest.mark.parametrize("name", [*DRAWN, *BANDITS])

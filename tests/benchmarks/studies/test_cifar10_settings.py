@@ -6,13 +6,13 @@ import shutil
 import pandas as pd
 import pytest
 
-from benchmarks.figures import base, registry
-from benchmarks.figures import tables as tables_lib
-from benchmarks.figures.cifar10 import runs as cifar10_runs
-from benchmarks.studies import cifar10_settings
 from tests import image_rows
-from trainers.images import config as member_config
-from trainers.images import runs as functions
+from tf_ensembles.benchmarks.figures import base, registry
+from tf_ensembles.benchmarks.figures import tables as tables_lib
+from tf_ensembles.benchmarks.figures.cifar10 import runs as cifar10_runs
+from tf_ensembles.benchmarks.studies import cifar10_settings
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import runs as functions
 
 FIGURE = cifar10_settings.FIGURE
 FIGURES = registry.select(["F3", "F4", "F5", "F11"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.studies import coverage
+from tf_ensembles.benchmarks.studies import coverage
 
 CASES = {case.name: case for case in coverage.CASES}
 SIMULATIONS = 400

@@ -6,9 +6,9 @@ import math
 import pandas as pd
 import pytest
 
-from benchmarks.figures import running
-from benchmarks.studies import deep_sea
-from benchmarks.studies.deep_sea import BP, EPINET, EPSILON, N, P
+from tf_ensembles.benchmarks.figures import running
+from tf_ensembles.benchmarks.studies import deep_sea
+from tf_ensembles.benchmarks.studies.deep_sea import BP, EPINET, EPSILON, N, P
 
 STANDARD = deep_sea.Size()
 

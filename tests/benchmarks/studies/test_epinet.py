@@ -3,7 +3,7 @@
 import keras
 
 import tf_ensembles as tfe
-from benchmarks.studies import epinet
+from tf_ensembles.benchmarks.studies import epinet
 
 
 def test_parameters_are_those_of_the_models():

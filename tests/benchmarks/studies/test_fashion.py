@@ -9,7 +9,7 @@ import pytest
 from scipy import ndimage
 
 import tf_ensembles as tfe
-from benchmarks.studies.fashion import data, scores, study, training
+from tf_ensembles.benchmarks.studies.fashion import data, scores, study, training
 from tf_ensembles.ensemble.members import building
 
 RANDOM = np.random.default_rng(0)

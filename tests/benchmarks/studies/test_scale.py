@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.studies import scale
+from tf_ensembles.benchmarks.studies import scale
 
 SMALL = scale.Cluster(members=20, nodes=10, rate=0.0, driver_seconds=0.0)
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import tf_ensembles as tfe
-from benchmarks import stats
-from benchmarks.claims import judge
-from benchmarks.figures.tables import Tables
-from benchmarks.studies.uci import protocol, study, training
+from tf_ensembles.benchmarks import stats
+from tf_ensembles.benchmarks.claims import judge
+from tf_ensembles.benchmarks.figures.tables import Tables
+from tf_ensembles.benchmarks.studies.uci import protocol, study, training
 
 SETTINGS = training.Settings(hidden=6, num_members=2, epochs=2, batch_size=8)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tf_ensembles as tfe
-from benchmarks.commands import main as cli
 from tests import builders
 from tests.builders import make_inputs, make_labels
+from tf_ensembles.benchmarks.commands import main as cli
 
 ALONE = """
 import sys

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from trainers.images import cifar10, runs, training
-from trainers.images import data as image_data
-from trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images import cifar10, runs, training
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images.config import MemberConfig
 
 FOLDER = os.environ.get("TF_ENSEMBLES_DATA") or None
 

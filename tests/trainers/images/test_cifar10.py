@@ -17,10 +17,10 @@ import pytest
 import tensorflow as tf
 
 from tests.needs import needs
-from trainers.images import cifar10
-from trainers.images import config as member_config
-from trainers.images import data as image_data
-from trainers.images import runs as cifar10_runs
+from tf_ensembles.trainers.images import cifar10
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images import runs as cifar10_runs
 
 TRAIN, TEST = 20, 10  # images
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from trainers.images import config as member_config
-from trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images import config as member_config
+from tf_ensembles.trainers.images.config import MemberConfig
 
 
 @pytest.mark.parametrize(("size", "rate"), [(10, 1e-4), (100, 1e-3), (1000, 1e-2), (50_000, 2.5e-2), (5000, 1e-2)])
@@ -79,7 +79,8 @@ def test_mistakes(fields, message):
 
 
 def test_neither_configuration_nor_files_need_tensorflow():
-    modules = "benchmarks.commands.cifar10, trainers.images.config, trainers.images.store, trainers.images.strategies"
+    trainers = "tf_ensembles.trainers.images"
+    modules = f"tf_ensembles.benchmarks.commands.cifar10, {trainers}.config, {trainers}.store, {trainers}.strategies"
     code = f"import sys, {modules}; print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False"]

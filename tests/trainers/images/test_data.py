@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_ensembles import bootstrap
-from trainers.images import data as image_data
+from tf_ensembles.trainers.images import data as image_data
 
 MASK = (1 << 64) - 1
 

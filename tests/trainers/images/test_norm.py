@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.needs import needs_keras
-from trainers.images import norm
+from tf_ensembles.trainers.images import norm
 
 # A sum of n float32 terms in another order is off by some sqrt(n) roundings of 6e-8: 3e-5 for the largest n here.
 TOLERANCE = 1e-4

@@ -7,9 +7,9 @@ import pytest
 
 from tests.member_process import read_members
 from tests.tf_ensembles import test_files
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
-from trainers.images.store import MemberError, MemberFiles, State
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
+from tf_ensembles.trainers.images.store import MemberError, MemberFiles, State
 
 LOGITS = np.random.default_rng(0).standard_normal((20, 3), dtype=np.float32)
 LABELS = np.arange(20, dtype=np.int32) % 3

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tests.member_process import make_config
-from trainers.images import store as member_store
-from trainers.images import strategies, training
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images import strategies, training
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,11 @@ def test_a_worker_that_goes_is_told_in_a_line_by_those_that_stay(tmp_path):
     processes[1].communicate()
     errors = processes[0].communicate(timeout=500)[1]
     assert processes[0].returncode not in (0, -9)
-    lines = [line for line in errors.splitlines() if line.startswith("trainers.images.training.WorkersLostError: ")]
+    lines = [
+        line
+        for line in errors.splitlines()
+        if line.startswith("tf_ensembles.trainers.images.training.WorkersLostError: ")
+    ]
     assert len(lines) == 1, errors[-3000:]
     assert "Expected all 2 workers of $TF_CONFIG to stay. Received: another has gone while member 0 was at" in lines[0]
     assert f"it goes on from the last checkpoint in {tmp_path / 'store'}" in lines[0]

@@ -17,10 +17,10 @@ from tensorflow.python.tpu import tpu_system_metadata
 
 from tests.member_process import make_config, make_data
 from tests.trainers.images.test_strategies import _start
-from trainers.images import data as image_data
-from trainers.images import device_loop, strategies, training
-from trainers.images import engine as member_engine
-from trainers.images import store as member_store
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images import device_loop, strategies, training
+from tf_ensembles.trainers.images import engine as member_engine
+from tf_ensembles.trainers.images import store as member_store
 
 pywrap_xla_ops = pytest.importorskip("tensorflow.python.util.pywrap_xla_ops")
 

@@ -17,12 +17,12 @@ import tf_ensembles as tfe
 from tests.member_process import make_config, make_data
 from tf_ensembles import machine
 from tf_ensembles.ensemble.members import building as members
-from trainers import onednn, preemption
-from trainers.images import data as image_data
-from trainers.images import device_loop, runs, settings, training, vgg
-from trainers.images import engine as member_engine
-from trainers.images import store as member_store
-from trainers.images.config import MemberConfig
+from tf_ensembles.trainers import onednn, preemption
+from tf_ensembles.trainers.images import data as image_data
+from tf_ensembles.trainers.images import device_loop, runs, settings, training, vgg
+from tf_ensembles.trainers.images import engine as member_engine
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.images.config import MemberConfig
 
 # Four epochs of three steps and a remainder of two examples, with everything switched on.
 CONFIG = MemberConfig(
@@ -399,7 +399,7 @@ def test_rows_of_sweeps_keep_their_columns(tmp_path):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable decides on x86 only")
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_tensorflow_tells_whether_it_has_onednn(value):
-    code = "from trainers import onednn; print(int(onednn.is_on()))"
+    code = "from tf_ensembles.trainers import onednn; print(int(onednn.is_on()))"
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": value}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split()[-1] == value

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from trainers.images import vgg
+from tf_ensembles.trainers.images import vgg
 
 
 def _vgg_parameters(channels_in, classes, width):

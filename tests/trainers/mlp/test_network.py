@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainers.mlp import network
+from tf_ensembles.trainers.mlp import network
 
 GROUPS, MEMBERS, ROWS, INPUTS = 2, 3, 4, 5
 LEADING = {"members share": [MEMBERS], "groups share": [GROUPS, MEMBERS], "each its own": [GROUPS], "one-hot": [2, 3]}

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import tf_ensembles as tfe
 from tf_ensembles import bootstrap
-from trainers.mlp import graph as compiled_graph
-from trainers.mlp import train as compiled
+from tf_ensembles.trainers.mlp import graph as compiled_graph
+from tf_ensembles.trainers.mlp import train as compiled
 
 
 def _data(num, dim=4, classes=2, seed=0):
@@ -155,7 +155,7 @@ _DIGEST = """
 import hashlib
 import numpy as np
 from tf_ensembles import bootstrap
-from trainers.mlp import train as compiled
+from tf_ensembles.trainers.mlp import train as compiled
 random = np.random.default_rng(0)
 x, y = random.normal(size=(300, 10)), random.integers(0, 2, 300)
 group = compiled.Group(25, l2=0.01, prior_scale=3.0, bootstrap=bootstrap.Bernoulli(0.5))

@@ -17,9 +17,9 @@ import pytest
 from tests.member_process import make_data, read_members
 from tests.needs import imported, needs
 from tests.trainers.sweeps.test_sweep import ROOT
-from trainers.images import store as member_store
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep
 
 pytestmark = [pytest.mark.slow, needs("ray")]
 pd = imported("pandas")
@@ -90,7 +90,7 @@ def test_members_are_where_they_were_asked_for_and_the_same_as_trained_here(clus
     arrays = dict(x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
     np.savez(tmp_path / "small.npz", **arrays)
     shared = ("--arrays", tmp_path / "small.npz", *SMALL, "--members", 4, "--no-weights")
-    cli = ("-m", "benchmarks.commands.main", "cifar10", "train")
+    cli = ("-m", "tf_ensembles.benchmarks.commands.main", "cifar10", "train")
     _call(cli, *shared, "--store", tmp_path / "far", "--address", cluster, "--workers", 2, cwd=tmp_path)
     _call(cli, *shared, "--store", tmp_path / "near", "--workers", 2, cwd=tmp_path)
     far, near = read_members(tmp_path / "far"), read_members(tmp_path / "near")
@@ -104,7 +104,7 @@ def test_members_are_where_they_were_asked_for_and_the_same_as_trained_here(clus
 SWEEP = """
 import sys
 from tests.trainers.sweeps.test_sweep import squares
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import sweep
 folder, address, workers = sys.argv[1:]
 where = {"engine": "ray", "address": address} if address else {}
 with sweep.Sweep(folder, num_workers=int(workers), **where) as one:
@@ -120,7 +120,17 @@ def test_a_sweep_has_the_rows_of_a_local_one_with_more_workers_than_cpus(cluster
 
 def test_reproduce_gives_the_table_and_the_verdicts_of_this_machine(cluster, tmp_path):
     """Two minutes."""
-    cli = ("-m", "benchmarks.commands.main", "reproduce", "--json", "--preset", "quick", "--only", "F7", "--results")
+    cli = (
+        "-m",
+        "tf_ensembles.benchmarks.commands.main",
+        "reproduce",
+        "--json",
+        "--preset",
+        "quick",
+        "--only",
+        "F7",
+        "--results",
+    )
     far = json.loads(_call(cli, tmp_path / "far", "--address", cluster, cwd=tmp_path, timeout=3000))
     near = json.loads(_call(cli, tmp_path / "near", cwd=tmp_path, timeout=3000))
     assert far["claims"] == near["claims"]
@@ -131,7 +141,7 @@ def test_reproduce_gives_the_table_and_the_verdicts_of_this_machine(cluster, tmp
 
 ELASTIC = """
 import sys
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import sweep
 folder, address = sys.argv[1:]
 config = {"seconds": 1.0}
 runs = [sweep.make_run(f"pid/{i}", "tests.sweep_functions:process_id", {**config, "i": i}) for i in range(60)]
@@ -192,7 +202,7 @@ def test_a_sweep_waits_for_nodes_with_a_line_and_goes_on(tmp_path, tmp_path_fact
 
 SHIPPED = """
 import os, sys
-from trainers.sweeps import ray_engine, sweep
+from tf_ensembles.trainers.sweeps import ray_engine, sweep
 folder, address, data, store, seen = sys.argv[1:]
 context = {"data": data, "store": store}
 runs = [sweep.make_run(f"copy/{i}", "tests.sweep_functions:copy_data", {"i": i}, context=context) for i in range(6)]
@@ -224,7 +234,7 @@ def test_data_come_once_to_a_node_and_files_back_from_nodes_that_do_not_see_the_
 
 GPUS = """
 import json, sys
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import sweep
 folder, address, gpus = sys.argv[1:]
 runs = [sweep.make_run(f"gpu/{i}", "tests.sweep_functions:visible_gpus", {"seconds": 1.0}) for i in range(4)]
 try:

@@ -6,9 +6,9 @@ import pytest
 
 from tests.needs import needs
 from tests.trainers.sweeps import test_sweep
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep
 
 
 def scaled(count, context, batch=""):

@@ -18,9 +18,9 @@ import pytest
 from tests.needs import needs_checkout
 from tests.tf_ensembles import test_files
 from tests.trainers.sweeps.test_sweep import FUNCTIONS, ROOT, execute, squares, start
-from trainers.sweeps import engines, kinds, progress, schedule, sweep
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import engines, kinds, progress, schedule, sweep
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps import store as sweep_store
 
 
 def is_alive(pid):
@@ -106,7 +106,7 @@ def test_a_signal_ends_a_sweep_whose_worker_is_stopped(tmp_path, number):
 # An engine that waits where no handler of Python is called, as Ray does for a head that has gone.
 STUCK = """
 import ctypes, pathlib
-from trainers.sweeps import engines
+from tf_ensembles.trainers.sweeps import engines
 def hang(path):
     mutex, c = ctypes.create_string_buffer(256), ctypes.CDLL(None)
     c.pthread_mutex_lock(mutex)
@@ -127,7 +127,8 @@ class Stuck(engines.LocalEngine):
 @pytest.mark.parametrize("place", ["wait", "close"])
 def test_a_signal_ends_a_driver_that_waits_in_a_library(tmp_path, place):
     path, folder = tmp_path / "hangs", tmp_path / "sweep"
-    script = f"{STUCK}\nPLACE, PATH = {place!r}, {str(path)!r}\nfrom trainers.sweeps import store as sweep_store"
+    script = f"{STUCK}\nPLACE, PATH = {place!r}, {str(path)!r}\n"
+    script += "from tf_ensembles.trainers.sweeps import store as sweep_store"
     runs = "[*squares(3), sweep.make_run('long', FUNCTIONS + ':square', {'x': 1.0, 'seconds': 60})]"
     process = start(folder, script, runs, "execute(folder, runs, engine=lambda: Stuck(1))")
     wait_until(lambda: len(sweep_store.read_results(folder)) == 3 and (place == "close" or path.exists()))
@@ -144,7 +145,7 @@ def test_a_signal_ends_a_driver_that_waits_in_a_library(tmp_path, place):
 # Keeps the interpreter's lock in C, as Ray does where one of its processes dies while it starts.
 LOCKED = """
 import ctypes, pathlib, sys
-from trainers.sweeps import signals
+from tf_ensembles.trainers.sweeps import signals
 stop = signals.Stop("what was finished is stored in HERE")
 with stop.listening(guarded=True):
     pathlib.Path(sys.argv[1]).touch()

@@ -12,14 +12,14 @@ import shutil
 
 import pytest
 
-from benchmarks.figures.bandit import runs as bandit_runs
-from benchmarks.figures.cifar10 import runs as cifar10_runs
-from benchmarks.figures.testbed import runs as testbed_runs
 from tests.needs import needs, needs_checkout
 from tests.trainers.sweeps import test_sweep
-from trainers.sweeps import kinds, sweep
-from trainers.sweeps import progress as sweep_progress
-from trainers.sweeps import store as sweep_store
+from tf_ensembles.benchmarks.figures.bandit import runs as bandit_runs
+from tf_ensembles.benchmarks.figures.cifar10 import runs as cifar10_runs
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.trainers.sweeps import kinds, sweep
+from tf_ensembles.trainers.sweeps import progress as sweep_progress
+from tf_ensembles.trainers.sweeps import store as sweep_store
 
 STORED = pathlib.Path(__file__).parents[2] / "data" / "stored_results"
 
@@ -116,8 +116,10 @@ def test_a_function_of_a_user_is_its_own_kind():
 
 @needs_checkout
 def test_names_of_kinds():
-    assert kinds.register("testbed", "benchmarks.figures.testbed.runs:train_and_score") == "testbed"  # Once more.
-    assert kinds.function_of("testbed") == "benchmarks.figures.testbed.runs:train_and_score"
+    assert (
+        kinds.register("testbed", "tf_ensembles.benchmarks.figures.testbed.runs:train_and_score") == "testbed"
+    )  # Once more.
+    assert kinds.function_of("testbed") == "tf_ensembles.benchmarks.figures.testbed.runs:train_and_score"
     assert kinds.function_of("my.module:mine") == "my.module:mine"
     with pytest.raises(ValueError, match="Expected one function for runs of kind 'testbed'"):
         kinds.register("testbed", "elsewhere:train_and_score")
@@ -132,7 +134,7 @@ def test_names_of_kinds():
 
 def test_all_registered_functions_exist():
     import benchmarks.studies.bandit.examples  # noqa: F401 - it registers its kind.
-    from trainers.sweeps import worker
+    from tf_ensembles.trainers.sweeps import worker
 
     for name in ("bandit", "bandit-examples", "testbed", "cifar10-ensemble", "cifar10-member"):
         assert callable(worker.resolve(kinds.function_of(name)))

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from tf_ensembles import files
-from trainers.sweeps import merging, store, sweep
+from tf_ensembles.trainers.sweeps import merging, store, sweep
 
 FUNCTION = "tests.sweep_functions:square"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.sweeps import progress
+from tf_ensembles.trainers.sweeps import progress
 
 
 def test_without_a_terminal_lines_are_printed_now_and_then(monkeypatch, capsys):

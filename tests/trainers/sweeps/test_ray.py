@@ -19,10 +19,10 @@ from tests import ray_kills
 from tests.member_process import make_config, make_data, read_members
 from tests.needs import imported, needs
 from tests.trainers.sweeps import test_context, test_faults, test_sweep
-from trainers.images import runs as member_runs
-from trainers.images import store as member_store
-from trainers.sweeps import engines, ray_engine, sweep
-from trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.images import runs as member_runs
+from tf_ensembles.trainers.images import store as member_store
+from tf_ensembles.trainers.sweeps import engines, ray_engine, sweep
+from tf_ensembles.trainers.sweeps import store as sweep_store
 
 # Not imported here: the engine must say that it wants loopback before Ray is imported.
 pytestmark = needs("ray")
@@ -227,8 +227,8 @@ def test_a_running_cluster_is_used_by_its_address(tmp_path, one_ray):
         ray.kill(one_ray._actors.popitem()[1])
     address = ray.get_runtime_context().gcs_address
     code = f"""
-from benchmarks.speed import sweep as sweep_speed
-from trainers.sweeps import sweep
+from tf_ensembles.benchmarks.speed import sweep as sweep_speed
+from tf_ensembles.trainers.sweeps import sweep
 runs = [sweep.make_run(f"nothing/seed{{seed}}", sweep_speed.NOTHING, {{"seed": seed}}) for seed in range(20)]
 with sweep.Sweep({str(tmp_path)!r}, engine="ray", address={address!r}) as one:
     print(one.execute(runs))
@@ -316,7 +316,7 @@ def test_sigterm_to_a_worker_keeps_its_member_and_another_goes_on_with_it(tmp_pa
 @pytest.mark.slow
 def test_trained_agents_are_the_same_bits_on_both_engines(tmp_path, one_ray):
     """Rows of real training, not of arithmetic: compilation and threads must not differ between engines."""
-    from benchmarks.figures.testbed import runs as testbed_runs
+    from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
 
     size = testbed_runs.Size(10, 10, 1, 1, num_steps=200, num_batches=100)
     settings = [testbed_runs.make_setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]

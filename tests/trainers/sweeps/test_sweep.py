@@ -17,14 +17,14 @@ import pytest
 
 from tests.needs import needs
 from tf_ensembles import extras, files
-from trainers.sweeps import engines as sweep_engines
-from trainers.sweeps import lines as sweep_lines
-from trainers.sweeps import progress as sweep_progress
-from trainers.sweeps import runs as sweep_runs
-from trainers.sweeps import schedule as sweep_schedule
-from trainers.sweeps import store as sweep_store
-from trainers.sweeps import sweep
-from trainers.sweeps import worker as sweep_worker
+from tf_ensembles.trainers.sweeps import engines as sweep_engines
+from tf_ensembles.trainers.sweeps import lines as sweep_lines
+from tf_ensembles.trainers.sweeps import progress as sweep_progress
+from tf_ensembles.trainers.sweeps import runs as sweep_runs
+from tf_ensembles.trainers.sweeps import schedule as sweep_schedule
+from tf_ensembles.trainers.sweeps import store as sweep_store
+from tf_ensembles.trainers.sweeps import sweep
+from tf_ensembles.trainers.sweeps import worker as sweep_worker
 
 if extras.is_available("pandas"):
     import pandas as pd
@@ -166,7 +166,7 @@ def test_kills_of_a_testbed_sweep_change_no_bit(tmp_path):
     """As above with real training: batches, compilation and all."""
     chance = random.Random(3)
     script = """
-from benchmarks.figures.testbed import runs as testbed_runs
+from tf_ensembles.benchmarks.figures.testbed import runs as testbed_runs
 size = testbed_runs.Size(10, 10, 1, 1, l2_grid=(1.0,), num_steps=300, num_batches=100)
 settings = [testbed_runs.make_setting(dim, 10.0, 0.1, 0.25) for dim in (2, 10)]
 agents = testbed_runs.grid(["mlp", "ensemble-p"], size)
@@ -421,9 +421,9 @@ def test_unknown_engine_raises(tmp_path):
 def test_planning_and_reading_need_no_tensorflow():
     """Sweeps, and what is asked of images without computing anything."""
     sweeps = [
-        f"trainers.sweeps.{name}"
+        f"tf_ensembles.trainers.sweeps.{name}"
         for name in ("engines", "kinds", "progress", "ray_engine", "runs", "store", "sweep", "worker")
     ]
-    images = [f"trainers.images.{name}" for name in ("cifar10", "config", "runs", "store", "strategies")]
+    images = [f"tf_ensembles.trainers.images.{name}" for name in ("cifar10", "config", "runs", "store", "strategies")]
     code = f"import sys, {', '.join(sweeps + images)}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 import tf_ensembles as tfe
-from bandit_env import buffer
-from bandit_env.dqn import environments, export, training
 from tests.lazy import Lazy, dynamic_step_driver, policy_saver, tf_uniform_replay_buffer
 from tf_ensembles import draws
+from tf_ensembles.bandit_env import buffer
+from tf_ensembles.bandit_env.dqn import environments, export, training
 
-agent_lib = Lazy("bandit_env.agents.dqn.agent")
-environment_lib = Lazy("bandit_env.agents.dqn.environment")
+agent_lib = Lazy("tf_ensembles.bandit_env.agents.dqn.agent")
+environment_lib = Lazy("tf_ensembles.bandit_env.agents.dqn.environment")
 trajectory = Lazy("tf_agents.trajectories.trajectory")
 policy_step = Lazy("tf_agents.trajectories.policy_step")
 tf_metrics = Lazy("tf_agents.metrics.tf_metrics")

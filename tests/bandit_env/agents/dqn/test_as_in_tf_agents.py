@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_ensembles as tfe
 from tests.lazy import Lazy, policy_saver
 
-agent_lib = Lazy("bandit_env.agents.dqn.agent")
+agent_lib = Lazy("tf_ensembles.bandit_env.agents.dqn.agent")
 common = Lazy("tf_agents.utils.common")
 dqn_agent = Lazy("tf_agents.agents.dqn.dqn_agent")
 epsilon_greedy_policy = Lazy("tf_agents.policies.epsilon_greedy_policy")
