@@ -1,8 +1,8 @@
 """How probable it is that one of N normal values is the largest: the propensity of a member drawn from infinitely many.
 
 Computed for one action of each row, in float32, at about the price of the decision. Errors, which tests hold against
-brute force: relative to the probability, 0.1% for independent values, and 1% for up to four correlated ones; of more
-than four correlated ones, 0.01 of the probability itself.
+brute force: relative to the probability, 0.1% for independent values, and 1% for up to four correlated ones, whose
+worst in a thousand random cases was 2% and whose extremes 4%; of more than four, 0.01 of the probability itself.
 
 Shapes: B decisions, N actions, D dimensions, S points.
 """
@@ -96,10 +96,8 @@ def correlated(mean: Tensor, factor: Tensor, action: Tensor, rank: int, mask: Te
     triangle, first, gap = _turned(tf.clip_by_value(gap, -_FAR, _FAR), rows, rank)
     points, weights = _points(rank - 1)
     by_row = [-1, *([1] * weights.ndim)]
-    total, z = (
-        tf.constant(weights[np.newaxis], tf.float32),
-        [],
-    )  # On a grid, what an axis does not change is not repeated.
+    total = tf.constant(weights[np.newaxis], tf.float32)  # On a grid, what an axis does not change is not repeated.
+    z: list[Tensor] = []
     for (own, diagonal), places in zip(first, points, strict=True):
         ahead, *slopes = (tf.reshape(part / diagonal, by_row) for part in own)
         known = sum((slope * part for slope, part in zip(slopes, z, strict=True)), ahead)
