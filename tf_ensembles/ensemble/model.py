@@ -207,15 +207,17 @@ class Ensemble(Trunked, Collected, Steps, Served):
     def _forward(self, parts: data.Inputs, training: bool) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Returns the list of outputs, each `[members, batch, ...]`, and regularization losses `[members]`."""
         members = self._built_members()
-        raw, penalty = members.run(parts.x if self.trunk is None else parts.features, training)
-        outputs = self._with_priors(raw, parts)
+        raw, penalty = members.run(parts.x if self.trunk is None else parts.features, training, not training)
+        outputs = self._with_priors(raw, parts, predicting=not training)
         total = tf.zeros([self.num_members]) if penalty is None else tf.cast(penalty, tf.float32)
         total += self._trunk_penalty()
         if self.l2:
             total += self.l2 * members.squared_norm()
         return outputs, total
 
-    def _with_priors(self, raw: Any, parts: data.Inputs, member: tf.Tensor | None = None) -> list[tf.Tensor]:
+    def _with_priors(
+        self, raw: Any, parts: data.Inputs, member: tf.Tensor | None = None, predicting: bool = True
+    ) -> list[tf.Tensor]:
         """Returns the list of outputs of members, or of one, each `[members, batch, ...]`, with priors and masks."""
         leaves = structure.leaves(raw)
         masks = [keras_private.mask_of(part) for part in leaves]
@@ -225,7 +227,7 @@ class Ensemble(Trunked, Collected, Steps, Served):
         if self.prior is not None and self.priors is not None:
             inputs = trunk_lib.prior_inputs(self._prior_on, parts.x, parts.features)
             scales, heads = priors_lib.scales(self.prior, self._structure), [o.head for o in self.outputs_said()]
-            options = {"x": inputs, "known": parts.prior, "heads": heads, "member": member}
+            options = {"x": inputs, "known": parts.prior, "heads": heads, "member": member, "predicting": predicting}
             outputs = stack.add_prior(outputs, self._structure, self.priors, scales, **options)
         return [part if mask is None else keras_private.with_mask(tf.identity(part), mask)
                 for part, mask in zip(outputs, masks, strict=True)]  # fmt: skip

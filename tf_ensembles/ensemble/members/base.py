@@ -84,10 +84,15 @@ class Members(keras.layers.Layer):
         """Does nothing: all variables exist since construction."""
         self.built = True
 
-    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor | None]:
+    def run(self, inputs: Any, training: bool, predicting: bool = False) -> tuple[Any, tf.Tensor | None]:
         """Returns outputs and each member's own regularization losses `[members]`.
 
         Outputs are in the structure of a member's, each `[members, batch, ...]`, and carry their masks as Keras's do.
+
+        Args:
+            inputs: `[batch, ...]`, or a structure of such.
+            training: whether dropout drops and batch statistics are used and updated.
+            predicting: whether no training depends on the outputs: their last bits may be those of the faster way.
         """
         raise AttributeError
 
@@ -99,7 +104,7 @@ class Members(keras.layers.Layer):
             member: its index, an integer tensor `[]`.
         """
         # Every member runs here; a stack does better.
-        return tf.nest.map_structure(lambda part: _select_member(part, member), self.run(inputs, training=False)[0])
+        return tf.nest.map_structure(lambda part: _select_member(part, member), self.run(inputs, False, True)[0])
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns outputs, each `[members, batch, ...]`."""
@@ -113,10 +118,10 @@ def _select_member(outputs: tf.Tensor, member: tf.Tensor) -> tf.Tensor:
     return selected if mask is None else keras_private.with_mask(selected, tf.gather(mask, [member]))
 
 
-def prior_outputs(priors: Members, x: Any, member: tf.Tensor | None = None) -> Any:
+def prior_outputs(priors: Members, x: Any, member: tf.Tensor | None = None, predicting: bool = False) -> Any:
     """Returns the unscaled priors in the structure of the priors' outputs, each `[members, batch, ...]`.
 
     Of one member, if its index is given, each is `[1, batch, ...]`.
     """
-    outputs = priors.run(x, training=False)[0] if member is None else priors.run_member(x, member)
+    outputs = priors.run(x, False, predicting)[0] if member is None else priors.run_member(x, member)
     return tf.nest.map_structure(lambda part: tf.stop_gradient(tf.cast(part, tf.float32)), outputs)

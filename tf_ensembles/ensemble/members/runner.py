@@ -69,13 +69,13 @@ class Runner:
         """Returns the sum of the regularization losses that the members' own layers asked for, `[members]`."""
         return tf.add_n(self._penalties) if self._penalties else None
 
-    def run(self, template: keras.Model, inputs: Any) -> Any:
-        """Runs the members' model in the best way that is known."""
+    def run(self, template: keras.Model, inputs: Any, predicting: bool = False) -> Any:
+        """Runs the members' model in the best way that is known; `predicting` as of `Members.run`."""
         self._draws_together = layer_rules.draws_together(template)
         if not layer_rules.runs_by_layer(template):
             return self.each(template, [inputs], {})
         size = layer_rules.activation_size(template)
-        if size is None or self.training or tf.executing_eagerly() or not layer_rules.unrolls(template):
+        if size is None or not predicting or tf.executing_eagerly() or not layer_rules.unrolls(template):
             return self.run_graph(template, inputs)
         return self._run_by_size(template, inputs, max(1, _CACHED_ACTIVATIONS // size))
 

@@ -43,7 +43,7 @@ class SeparateMembers(Members):
         """All members' models."""
         return list(self.models)
 
-    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor]:
+    def run(self, inputs: Any, training: bool, predicting: bool = False) -> tuple[Any, tf.Tensor]:
         """Returns outputs `[members, batch, ...]` and each member's own regularization losses `[members]`."""
         said, penalties = [], []
         for model in self.models:

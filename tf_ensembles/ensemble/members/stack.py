@@ -118,11 +118,11 @@ class MemberStack(Members):
             stacked[id(variable)].trainable = trainable and variable.trainable
         return stacked
 
-    def run(self, inputs: Any, training: bool) -> tuple[Any, tf.Tensor | None]:
+    def run(self, inputs: Any, training: bool, predicting: bool = False) -> tuple[Any, tf.Tensor | None]:
         """Returns outputs, each `[members, batch, ...]`, and each member's own regularization losses `[members]`."""
         mode = training and self.trainable
         runner = Runner(self._stacked.value, self.num_members, mode, self._tables, self._mapped.value)
-        said = runner.run(self.template, inputs)
+        said = runner.run(self.template, inputs, predicting)
         self._looked_up = Hidden(runner.looked_up)
         return structure.like(said, [self._of_all(part) for part in structure.leaves(said)]), runner.penalty()
 
@@ -235,6 +235,7 @@ def add_prior(
     known: Any,
     heads: Sequence[Head | None],
     member: tf.Tensor | None = None,
+    predicting: bool = False,
 ) -> list[tf.Tensor]:
     """Returns members' outputs, each `[members, batch, ...]`, with their scaled priors' added.
 
@@ -247,8 +248,9 @@ def add_prior(
         known: the priors' outputs on `x`, each `[batch, members, ...]`, where they were computed before; or None.
         heads: of each output: which columns of a regression are means, to which alone a prior is added.
         member: the index of the one member that `results`, each `[1, batch, ...]`, are of; None for all.
+        predicting: as of `Members.run`.
     """
-    found = prior_outputs(priors, x, member) if known is None else known
+    found = prior_outputs(priors, x, member, predicting) if known is None else known
     parts = said.split(_one(found), "a prior", missing=True)
     added = []
     for result, part, scale, head in zip(results, parts, scales, heads, strict=True):
