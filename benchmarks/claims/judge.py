@@ -328,7 +328,9 @@ def evaluate_family(claims: Iterable[Claim], folder: str | os.PathLike[str] | Ta
 def tell_family(claims: Iterable[Claim], description: str | None) -> None:
     """Prints verdicts and effects of such claims; the command line may name a results folder."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("results", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "results")
+    parser.add_argument(
+        "results", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "results"
+    )
     for result in evaluate_family(claims, parser.parse_args().results):
         print(f"{result.claim.id}: {result.verdict}{f' ({result.reason})' if result.reason else ''}")
         for effect in result.effects:

@@ -67,6 +67,7 @@ def _argument_type(check: Callable[[str], Any]) -> Callable[[str], Any]:
     """Returns a function for `type=` whose errors are shown as they are."""
 
     def convert(text: str) -> Any:
+        """Returns what an argument stands for."""
         try:
             return check(text)
         except ValueError as error:

@@ -13,7 +13,7 @@ import re
 from tf_ensembles.benchmarks.figures import registry
 from tf_ensembles.benchmarks.report import content
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- verdicts: begin -->", "<!-- verdicts: end -->"
 

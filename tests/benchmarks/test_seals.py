@@ -18,7 +18,7 @@ from tf_ensembles.benchmarks.figures.tables import Tables
 
 imported("pandas")
 
-RESULTS = pathlib.Path(base.__file__).parents[1] / "results"
+RESULTS = pathlib.Path(base.__file__).resolve().parents[1] / "results"
 # Of each part, what verdicts rest on.
 TABLES = (
     "linear/sweep.csv",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data
 
 # Arrays of so many bytes are read where they are: `tf.data` would hold copies of them, more than one at a time.
 _LARGE_BYTES = 2**27
+# Member outputs up to this many bytes are kept for further questions; more are computed again for each.
+_KEPT_BYTES = 2**28
 
 
 def fit_on_arrays(
@@ -111,3 +114,37 @@ def _hold_out(arrays: tuple[Any, ...], fraction: float) -> tuple[tuple[Any, ...]
     """Splits arrays into a training part and the last `fraction` of the examples, as Keras does."""
     at = num_trained_on(data.length_of(arrays[1]), fraction)
     return tf.nest.map_structure(lambda v: v[:at], arrays), tf.nest.map_structure(lambda v: v[at:], arrays)
+
+
+def together(batches: Sequence[tuple[list[Array], list[Any], Any]]) -> tuple[list[Array], list[Any], Any]:
+    """Returns batches of members' outputs, masks and targets as one of each."""
+    members, masks, targets = zip(*batches, strict=True)
+    whole = tf.nest.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *targets)
+    return joined(members), joined(masks), whole
+
+
+def joined(batches: Sequence[list[Any]]) -> list[Any]:
+    """Returns lists of arrays, one per batch, as one list of whole arrays; None where there are none."""
+    return [None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)]
+
+
+def kept(parts: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:
+    """Returns what yields the same parts at every call: kept after the first one, if they are small enough."""
+    kept: list[Array] = []
+
+    def again() -> Iterator[Array]:
+        if kept:
+            yield from kept
+            return
+        seen, size = [], 0
+        for part in parts():
+            size += part.nbytes
+            if size <= _KEPT_BYTES:
+                seen.append(part)
+            else:
+                seen.clear()
+            yield part
+        if size <= _KEPT_BYTES:
+            kept.extend(seen)
+
+    return again

@@ -195,15 +195,6 @@ class Ensemble(Trunked, Collected, Steps, Served):
         self._build_from(parts.x)
         return self._packed(self._forward(self._seen(parts, training), training)[0])
 
-    def _call_member(self, inputs: Any, member: tf.Tensor) -> Any:
-        """Returns what `call` does of one member in inference, `[batch, 1, ...]`, at about the price of one model."""
-        data.refuse_ragged(inputs)
-        parts = data.split(inputs)
-        self._build_from(parts.x)
-        parts = self._seen(parts, training=False)
-        outputs = self._built_members().run_member(parts.x if self.trunk is None else parts.features, member)
-        return self._packed(self._with_priors(outputs, parts, member))
-
     def _forward(self, parts: data.Inputs, training: bool) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Returns the list of outputs, each `[members, batch, ...]`, and regularization losses `[members]`."""
         members = self._built_members()
@@ -214,23 +205,6 @@ class Ensemble(Trunked, Collected, Steps, Served):
         if self.l2:
             total += self.l2 * members.squared_norm()
         return outputs, total
-
-    def _with_priors(
-        self, raw: Any, parts: data.Inputs, member: tf.Tensor | None = None, predicting: bool = True
-    ) -> list[tf.Tensor]:
-        """Returns the list of outputs of members, or of one, each `[members, batch, ...]`, with priors and masks."""
-        leaves = structure.leaves(raw)
-        masks = [keras_private.mask_of(part) for part in leaves]
-        outputs = [tf.cast(part, tf.float32) for part in leaves]
-        if member is None:
-            outputs = [self._without_diverged(part) for part in outputs]
-        if self.prior is not None and self.priors is not None:
-            inputs = trunk_lib.prior_inputs(self._prior_on, parts.x, parts.features)
-            scales, heads = priors_lib.scales(self.prior, self._structure), [o.head for o in self.outputs_said()]
-            options = {"x": inputs, "known": parts.prior, "heads": heads, "member": member, "predicting": predicting}
-            outputs = stack.add_prior(outputs, self._structure, self.priors, scales, **options)
-        return [part if mask is None else keras_private.with_mask(tf.identity(part), mask)
-                for part, mask in zip(outputs, masks, strict=True)]  # fmt: skip
 
     # Compiling.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_ensembles import checks
 from tf_ensembles.base import Array
-from tf_ensembles.ensemble import data, export, keras_private, outputs
+from tf_ensembles.ensemble import batches, data, export, keras_private, outputs
 from tf_ensembles.ensemble.members import structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden
 from tf_ensembles.ensemble.members.structure import Structure
@@ -23,8 +23,6 @@ from tf_ensembles.metrics.kinds import Kind
 from tf_ensembles.regression import heads, noise
 from tf_ensembles.regression.distribution import PredictiveDistribution
 
-# Member outputs up to this many bytes are kept for further questions; more are computed again for each.
-_KEPT_BYTES = 2**28
 # Rows at a time where nothing is said.
 _ROWS = 1024
 
@@ -172,13 +170,11 @@ class Served(keras.Model):
         listed = self.outputs_said()
         if not any(output.head is not None for output in listed):
             self._require_head("predict_distribution", listed[0])
-        found: list[Any] = []
-        for place, output in enumerate(listed):
-            distribution = None
-            if output.head is not None:
-                distribution = self._distribution(x, batch_size or _ROWS, place, output)
-            found.append(distribution)
-        return self._structure.pack(found)
+        size = batch_size or _ROWS
+        return self._structure.pack(
+            [None if output.head is None else self._distribution(x, size, place, output)
+             for place, output in enumerate(listed)]
+        )  # fmt: skip
 
     def _distribution(self, x: Any, size: int, place: int, output: Output) -> PredictiveDistribution:
         """Returns the predictive distribution of one output."""
@@ -191,7 +187,7 @@ class Served(keras.Model):
                 said = structure.leaves(self.predict_on_batch(inputs))[place]
                 yield np.asarray(outputs.of_members(said, healthy))
 
-        return PredictiveDistribution(head, _kept(parts), self.seed)
+        return PredictiveDistribution(head, batches.kept(parts), self.seed)
 
     def predict_quantiles(self, x: Any, batch_size: int | None = None) -> Array:
         """Returns the quantiles of an ensemble that was trained with `tfe.losses.Pinball`, `[batch, targets, levels]`.
@@ -258,8 +254,8 @@ class Served(keras.Model):
             members, targets = self._members_said(validation[0], size), validation[1]
         elif isinstance(validation, tf.data.Dataset):
             steps = given.get("validation_steps")
-            batches = validation if steps is None else validation.take(steps)
-            members, _, targets = _together([(self._on_batch(batch[0]), [], batch[1]) for batch in batches])
+            taken = validation if steps is None else validation.take(steps)
+            members, _, targets = batches.together([(self._on_batch(batch[0]), [], batch[1]) for batch in taken])
         else:
             return
         # Nobody loses a training to this: who asks for noise that could not be estimated is told so then.
@@ -299,8 +295,8 @@ class Served(keras.Model):
         for output in self.outputs_said():
             output.require()
         if y is None:
-            batches = [(self._on_batch(batch[0]), self._masks(batch[0]), batch[1]) for batch in x]
-            members, masks, y = _together(batches)
+            parts = [(self._on_batch(batch[0]), self._masks(batch[0]), batch[1]) for batch in x]
+            members, masks, y = batches.together(parts)
         else:
             members, masks = self._members_said(x, batch_size), self._all_masks(x, batch_size)
         found = [_joint(likelihoods, tau, dyadic) for likelihoods in self._log_likelihoods(members, masks, y)]
@@ -320,7 +316,7 @@ class Served(keras.Model):
         """Returns what `_masks` does, of arrays."""
         if not any(output.has_positions for output in self.outputs_said()):
             return [None] * len(self._structure)
-        return _joined([self._masks(batch) for batch in data.batches_of(x, batch_size or _ROWS)])
+        return batches.joined([self._masks(batch) for batch in data.batches_of(x, batch_size or _ROWS)])
 
     def _log_likelihoods(self, members: Sequence[Array], masks: Sequence[Any], y: Any) -> list[Any]:
         """Returns members' log-likelihoods of the targets of each output, `[batch, members]`."""
@@ -416,40 +412,6 @@ def _joint(found: Array, tau: int, dyadic: bool) -> dict[str, float]:
     """Returns the scores of members' log-likelihoods `[batch, members]`."""
     joint = {"marginal_nll": functions.joint_of(found, 1), "joint_nll": functions.joint_of(found, tau)}
     return joint | ({"dyadic_nll": functions.dyadic_of(found, tau)} if dyadic else {})
-
-
-def _together(batches: Sequence[tuple[list[Array], list[Any], Any]]) -> tuple[list[Array], list[Any], Any]:
-    """Returns batches of members' outputs, masks and targets as one of each."""
-    members, masks, targets = zip(*batches, strict=True)
-    whole = tf.nest.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *targets)
-    return _joined(members), _joined(masks), whole
-
-
-def _joined(batches: Sequence[list[Any]]) -> list[Any]:
-    """Returns lists of arrays, one per batch, as one list of whole arrays; None where there are none."""
-    return [None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)]
-
-
-def _kept(parts: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:
-    """Returns what yields the same parts at every call: kept after the first one, if they are small enough."""
-    kept: list[Array] = []
-
-    def again() -> Iterator[Array]:
-        if kept:
-            yield from kept
-            return
-        seen, size = [], 0
-        for part in parts():
-            size += part.nbytes
-            if size <= _KEPT_BYTES:
-                seen.append(part)
-            else:
-                seen.clear()
-            yield part
-        if size <= _KEPT_BYTES:
-            kept.extend(seen)
-
-    return again
 
 
 def _healthy(model: Served) -> Array:

@@ -30,6 +30,9 @@ class Steps(Settings):
     trainable_variables: list[Any]
     distribute_strategy: Any
     compiled: bool
+    trunk: Any
+    _build_from: Callable[[Any], None]
+    _with_priors: Callable[..., list[tf.Tensor]]
     _built_members: Callable[[], Any]
     _forward: Callable[..., tuple[list[tf.Tensor], tf.Tensor]]
     _seen: Callable[..., data.Inputs]
@@ -253,6 +256,15 @@ class Steps(Settings):
         for mean, own in zip(self._output_means, by_output, strict=True):
             mean.update_state(finite_mean(own), sample_weight=batch)
         return self.compute_metrics(x, y, self._packed(said), sample_weight)
+
+    def _call_member(self, inputs: Any, member: tf.Tensor) -> Any:
+        """Returns what `call` does of one member in inference, `[batch, 1, ...]`, at about the price of one model."""
+        data.refuse_ragged(inputs)
+        parts = data.split(inputs)
+        self._build_from(parts.x)
+        parts = self._seen(parts, training=False)
+        outputs = self._built_members().run_member(parts.x if self.trunk is None else parts.features, member)
+        return self._packed(self._with_priors(outputs, parts, member))
 
     def _packed(self, said: Sequence[tf.Tensor]) -> Any:
         """Returns outputs `[members, batch, ...]` as users see them: `[batch, members, ...]`, masks alike."""

@@ -19,10 +19,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_ensembles import prior as priors_lib
 from tf_ensembles.base import Array
 from tf_ensembles.ensemble import data, keras_private
 from tf_ensembles.ensemble.callbacks import Marks
-from tf_ensembles.ensemble.members import frozen, stack
+from tf_ensembles.ensemble.members import frozen, stack, structure
 from tf_ensembles.ensemble.members.layer_rules import Hidden, has_recurrent, looped_parts
 from tf_ensembles.prior import PriorFunction
 
@@ -98,6 +99,7 @@ class Trunked:
     _diverged: Marks
     outputs_said: Callable[[], list[Any]]
     _built_on: Any
+    _structure: structure.Structure
     _built_members: Callable[[], stack.Members]
     add_weight: Callable[..., Any]
     _trunk_flags: Any = None
@@ -212,6 +214,23 @@ class Trunked:
             return result
         each = diverged.reshape(-1, *[1] * (len(result.shape) - 1))
         return tf.where(each, tf.stop_gradient(result), result)
+
+    def _with_priors(
+        self, raw: Any, parts: data.Inputs, member: tf.Tensor | None = None, predicting: bool = True
+    ) -> list[tf.Tensor]:
+        """Returns the list of outputs of members, or of one, each `[members, batch, ...]`, with priors and masks."""
+        leaves = structure.leaves(raw)
+        masks = [keras_private.mask_of(part) for part in leaves]
+        outputs = [tf.cast(part, tf.float32) for part in leaves]
+        if member is None:
+            outputs = [self._without_diverged(part) for part in outputs]
+        if self.prior is not None and self.priors is not None:
+            inputs = prior_inputs(self._prior_on, parts.x, parts.features)
+            scales, heads = priors_lib.scales(self.prior, self._structure), [o.head for o in self.outputs_said()]
+            options = {"x": inputs, "known": parts.prior, "heads": heads, "member": member, "predicting": predicting}
+            outputs = stack.add_prior(outputs, self._structure, self.priors, scales, **options)
+        return [part if mask is None else keras_private.with_mask(tf.identity(part), mask)
+                for part, mask in zip(outputs, masks, strict=True)]  # fmt: skip
 
     # Features of arrays in memory.
 

@@ -42,6 +42,8 @@ TRAIN = kinds.register(
 )
 EVALUATE = kinds.register("cifar10-ensemble", "tf_ensembles.trainers.images.runs:evaluate_ensemble")
 
+MAX_MEMBERS = 100_000  # of an ensemble: more are a damaged description
+
 WRONG_FIT = "wrong_labels_fit"  # the share of training labels moved by noise that a member predicts
 # How a member was computed stays in its own files: rows of sweeps have their facts of the machine.
 _ROW = ("member_key", "steps", "train_loss", "test_nll", "test_accuracy", WRONG_FIT)
@@ -59,6 +61,8 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         if self.num_members < 1 or self.tau < 1:
             raise ValueError(f"Expected num_members >= 1 and tau >= 1. Received: {self.num_members} and {self.tau}")
+        if self.num_members > MAX_MEMBERS:
+            raise ValueError(f"Expected at most {MAX_MEMBERS:,} members. Received: {self.num_members}")
 
     @property
     def members(self) -> list[MemberConfig]:

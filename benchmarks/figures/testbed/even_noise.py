@@ -42,7 +42,7 @@ SCORE = "kl_joint"
 _PROBLEM = ["input_dim", "data_ratio"]
 _ALONE = f"even_noise_{SYMMETRIC}"
 _SHARED = [*_PROBLEM, "l2", "prior_scale", "prior_scaling"]
-_STORED = pathlib.Path(__file__).parents[2] / "results" / "testbed" / "even_noise_grid.csv"
+_STORED = pathlib.Path(__file__).resolve().parents[2] / "results" / "testbed" / "even_noise_grid.csv"
 
 
 @dataclasses.dataclass(frozen=True)

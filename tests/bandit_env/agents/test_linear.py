@@ -235,7 +235,7 @@ def test_a_saved_policy_acts_alike_in_a_process_without_the_package(tmp_path, nu
     }
     np.savez(tmp_path / "inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
     code = LOADER.format(
-        root=str(pathlib.Path(bandit_env.__file__).parents[1]),
+        root=str(pathlib.Path(bandit_env.__file__).resolve().parents[1]),
         folder=str(tmp_path / "policy"),
         inputs=str(tmp_path / "inputs.npz"),
         outputs=str(tmp_path / "actions.npy"),

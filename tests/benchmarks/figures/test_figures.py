@@ -432,8 +432,8 @@ def test_a_new_module_is_a_new_figure(add_figure):
     assert registry.select(["f99"]) == [mine]
     assert mine in registry.select(["testbed"])
     assert sweep.load("F99") is mine
-    (part,) = [part for part in reproduce.parts("quick", "local", pathlib.Path("out")) if mine in part.figures]
-    assert part.arguments[:3] == ("sweep", "run", "figure_99")
+    (part,) = [part for part in reproduce.choose() if mine in part.figures]
+    assert part.figures == (mine,)
     with pytest.raises(ValueError, match=r"Expected one of figure_99, .*Received: 'figure_98'"):
         registry.figure("figure_98")
     with pytest.raises(ValueError, match=r"Expected figures of F99, .*testbed.*Received: 'F98'"):
@@ -458,7 +458,7 @@ def test_figures_are_in_the_order_of_the_paper_and_say_where_they_belong():
     for figure in figures:
         assert set(figure.presets) - {"large"} == set(base.PRESETS)
         assert figure.part in ("testbed", "cifar10") or "large" not in figure.presets
-        assert type(figure).__module__.split(".")[2] == figure.part
+        assert type(figure).__module__.split(".")[3] == figure.part
         assert not figure.same_runs_as or registry.figure(figure.same_runs_as).sweep == figure.sweep
         assert "--preset quick" in figure.command("quick", "out")
 

@@ -65,7 +65,7 @@ def test_sweep_covers_the_grid_and_knows_what_is_exact(tables):
 
 def test_a_row_of_the_sweep_equals_the_functions_it_is_made_of():
     size = dataclasses.replace(TINY, dims=(3,), data=(20,), conditions=(10.0,), heteroscedasticities=(0.0,), seed=4)
-    rows = {row["agent"]: row for row in compute(runs.bound_runs(dataclasses.replace(size, problems=50)))}
+    rows = {row["agent"]: row for row in compute(registry.figure("T1").runs_of(dataclasses.replace(size, problems=50)))}
     row = rows["ensemble-p-weighted"]
     assert row["id"] == "linear/d3-t20-c10-h0/ensemble-p-weighted/p50"
     setting = linear_problems.make_setting(3, 20, 10.0, 0.0, seed=row["seed"])
@@ -86,16 +86,16 @@ def test_a_row_of_the_sweep_equals_the_functions_it_is_made_of():
 
 
 def test_settings_have_seeds_of_their_own():
-    planned = runs.bound_runs(TINY)
+    planned = registry.figure("T1").runs_of(TINY)
     seeds = {run.batch: run.config["seed"] for run in planned}
     assert len(set(seeds.values())) == len(seeds) == len(planned) / len(runs.AGENTS)
-    other = {run.config["seed"] for run in runs.bound_runs(dataclasses.replace(TINY, seed=1))}
+    other = {run.config["seed"] for run in registry.figure("T1").runs_of(dataclasses.replace(TINY, seed=1))}
     assert other.isdisjoint(seeds.values())
 
 
 def test_rows_of_finite_ensembles_and_predictions_equal_the_functions_they_are_made_of():
     size = dataclasses.replace(TINY, joint_problems=7, members=(30,), taus=(3, 9), seed=2)
-    finite = {row["agent"]: row for row in compute(runs.finite_runs(size))}["ensemble-bp"]
+    finite = {row["agent"]: row for row in compute(registry.figure("L-members").runs_of(size))}["ensemble-bp"]
     setting = linear_problems.make_setting(**runs.JOINT, seed=2)
     problems = linear_problems.sample_problems(setting, 7, 2)
     posterior = problems.posterior()
@@ -104,7 +104,7 @@ def test_rows_of_finite_ensembles_and_predictions_equal_the_functions_they_are_m
     assert finite["kl"] == pytest.approx(kls.mean(), rel=1e-10)
     assert finite["kl_error"] == pytest.approx(kls.std(ddof=1) / np.sqrt(7), rel=1e-10)
     assert finite["infinite_ensemble"] == pytest.approx(0.0, abs=1e-10)
-    rows = {(row["agent"], row["tau"]): row for row in compute(runs.prediction_runs(size))}
+    rows = {(row["agent"], row["tau"]): row for row in compute(registry.figure("A1").runs_of(size))}
     assert set(rows) == set(itertools.product(runs.AGENTS, (3, 9)))
     start = 2 * 10_007
     problems = linear_problems.sample_problems(setting, 7, start)
@@ -194,7 +194,7 @@ def test_command_writes_what_it_names_continues_and_repeats_itself(tmp_path, mon
         assert f"\n{claim}: " in out
     table = pd.read_csv(tmp_path / "sweep.csv")
     assert set(table.agent) == {agent.value for agent in linear.LinearAgent}
-    again = pd.DataFrame(compute(runs.bound_runs(dataclasses.replace(size, seed=3))))
+    again = pd.DataFrame(compute(registry.figure("T1").runs_of(dataclasses.replace(size, seed=3))))
     np.testing.assert_allclose(table.kl, again.kl, rtol=1e-8, atol=1e-14)
     monkeypatch.setattr(running.base, "write", lambda figure, *_: [f"{figure.name} drawn"])
     assert cli.main(command) == 0

@@ -237,7 +237,9 @@ def test_the_large_control_is_the_symmetric_arm_with_the_stored_shared_choice(tm
             rows[run.hash] = fake_row(run)
     made = control.collect(size, list(rows.values()))
     assert set(made) == {f"even_noise_symmetric_{name}" for name in ("runs", "near_runs", "grid")}
-    stored = pd.read_csv(pathlib.Path(base.__file__).parents[1] / "results" / "testbed" / "even_noise_grid.csv")
+    stored = pd.read_csv(
+        pathlib.Path(base.__file__).resolve().parents[1] / "results" / "testbed" / "even_noise_grid.csv"
+    )
     keys = ["input_dim", "data_ratio", "l2", "prior_scale", "prior_scaling"]
     choices = [set(map(tuple, grid.loc[grid.best_shared, keys].to_numpy())) for grid in (made[SYMMETRIC_GRID], stored)]
     assert choices[0] == choices[1]

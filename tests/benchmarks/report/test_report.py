@@ -245,7 +245,7 @@ def test_figures_are_drawn_again_from_their_tables(world, tmp_path, capsys):
 
 def test_claims_of_others_are_shown_apart_where_they_were_measured(content, tmp_path):
     assert content.beyond == ()  # this world has no such tables
-    kept = pathlib.Path(report_content.__file__).parents[1] / "results"
+    kept = pathlib.Path(report_content.__file__).resolve().parents[1] / "results"
     shutil.copytree(kept / "linear", tmp_path / "linear")
     for name in (neural.REGRETS, neural.CORRELATIONS):
         (tmp_path / name).parent.mkdir(exist_ok=True)

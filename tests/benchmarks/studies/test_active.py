@@ -45,7 +45,7 @@ def test_a_line_is_kept_for_each_number_of_labels():
 
 
 def test_committed_results_are_those_of_the_documents():
-    folder = pathlib.Path(active.__file__).parents[1] / "results" / "active"
+    folder = pathlib.Path(active.__file__).resolve().parents[1] / "results" / "active"
     documents = [path.read_text() for path in (folder / "README.md", folder.parents[2] / "docs" / "results.md")]
     for _, rows in Tables(folder, "active").of(active.FIGURE).groupby("data"):
         for method in active.METHODS:

@@ -11,7 +11,7 @@ from tf_ensembles.benchmarks.figures import base as figures
 from tf_ensembles.benchmarks.figures.tables import Tables
 from tf_ensembles.benchmarks.studies import base
 
-RESULTS = pathlib.Path(base.__file__).parents[1] / "results"
+RESULTS = pathlib.Path(base.__file__).resolve().parents[1] / "results"
 DRAWN = ("active", "deep_sea", "epinet", "fashion.study", "uci.study")
 BANDITS = ("bandit.examples", "bandit.joint", "bandit.neural", "bandit.stock")
 OTHERS = ("advise_holdout", "bandit.noise", "coverage", "scale", "testbed_reference")

@@ -91,7 +91,7 @@ def test_a_data_set_is_trained_scored_and_kept(tmp_path, monkeypatch):
 
 
 def test_committed_results_are_those_of_the_documents():
-    root = pathlib.Path(study.__file__).parents[3]
+    root = pathlib.Path(study.__file__).resolve().parents[3]
     tables, document = Tables(root / "benchmarks" / "results"), (root / "docs" / "results.md").read_text()
     table = tables.of(study.FIGURE)
     for (name, agent), rows in table.groupby(["data", "agent"]):

@@ -114,7 +114,7 @@ def test_outputs_that_are_not_kept_give_the_same_numbers(monkeypatch):
     model = make()
     kept = model.predict_distribution(x)
     expected = kept.mean, kept.quantile(0.9), kept.joint_sample(3)
-    monkeypatch.setattr("tf_ensembles.ensemble.serving._KEPT_BYTES", 0)
+    monkeypatch.setattr("tf_ensembles.ensemble.batches._KEPT_BYTES", 0)
     d = model.predict_distribution(x, batch_size=24)
     for got, want in zip((d.mean, d.quantile(0.9), d.joint_sample(3)), expected, strict=True):
         np.testing.assert_allclose(got, want, **CLOSE)
