@@ -14,6 +14,7 @@ Student's and Fieller's intervals, which need SciPy, are in `benchmarks/stats.py
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable
@@ -122,12 +123,13 @@ def normal(estimate: float, error: float, count: int = 0, method: str = "") -> I
     """Returns the interval of an estimate with a normal distribution, whose standard error is known."""
     estimate = float(estimate)
     error = float(error)
-
-    def ends(level: float) -> tuple[float, float]:
-        reach = NORMAL if level == LEVEL else statistics.NormalDist().inv_cdf(1.0 - level / 2)
-        return estimate - reach * error, estimate + reach * error
-
+    ends = functools.partial(_normal_ends, estimate, error)  # Not a closure: an interval can be pickled.
     return Interval(estimate, *ends(LEVEL), int(count), ends, error, method)
+
+
+def _normal_ends(estimate: float, error: float, level: float) -> tuple[float, float]:
+    reach = NORMAL if level == LEVEL else statistics.NormalDist().inv_cdf(1.0 - level / 2)
+    return estimate - reach * error, estimate + reach * error
 
 
 def resampled(

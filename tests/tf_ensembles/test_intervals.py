@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -48,3 +49,9 @@ def test_printing():
 def test_the_library_makes_intervals_without_scipy():
     code = "from tf_ensembles import intervals as i; i.normal(1.0, 0.4).p_value(0.0); import sys; "
     subprocess.run([sys.executable, "-c", f"{code}sys.exit('scipy' in sys.modules)"], check=True)
+
+
+def test_an_interval_of_a_normal_estimate_can_be_pickled():
+    interval = intervals.normal(1.0, 0.5, count=7)
+    again = pickle.loads(pickle.dumps(interval))
+    assert (again.low, again.high, again.p_value(0.0)) == (interval.low, interval.high, interval.p_value(0.0))
