@@ -35,7 +35,7 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
         axis.spines[["top", "right"]].set_visible(False)
         (_bars if panel.kind == "bars" else _lines)(axis, panel)
         if panel.reference is not None:
-            name = panel.reference_name if panel.kind == "lines" else None
+            name = panel.reference_name if panel.kind != "bars" else None
             axis.axhline(panel.reference, color="black", ls=":", lw=1.2, label=name or None)
         if panel.diagonal:
             axis.axline((0.0, 0.0), slope=1.0, color="black", ls=":", lw=1.2)
@@ -52,7 +52,7 @@ def draw(panels: Sequence[Panel], title: str, caption: str) -> Any:
 def _legend(axis: Any, panel: Panel, named: set[tuple[str, ...]]) -> None:
     """Names the lines, once for panels of the same ones; `named` says which were."""
     names = (*(series.name for series in panel.series), panel.reference_name or "")
-    if panel.kind == "lines" and (len(panel.series) > 1 or panel.reference_name) and names not in named:
+    if panel.kind != "bars" and (len(panel.series) > 1 or panel.reference_name) and names not in named:
         axis.legend(frameon=False, fontsize=8)
         named.add(names)
 

@@ -10,7 +10,7 @@ Runs go to `results/sweep/NAME-PRESET`, and so do the table and the picture with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tf_ensembles import files
@@ -32,6 +32,7 @@ class Study(base.Figure):
 
     kept: ClassVar[str]  # the name of its table, without ".csv"
     kind: ClassVar[str]  # of the runs of `configs`
+    configs: Callable[..., list[dict[str, Any]]]  # of a size: a run each, for a study without choices
     columns: ClassVar[tuple[str, ...]]  # what the table has of each run's configuration and result
     place: ClassVar[tuple[float, ...]] = (20.0,)
     paper: ClassVar[Mapping[str, str]] = {}
@@ -39,10 +40,6 @@ class Study(base.Figure):
 
     def __init_subclass__(cls) -> None:
         cls.id = cls.sweep = cls.name
-
-    def configs(self, size: Any) -> list[dict[str, Any]]:
-        """Returns the configurations of a study without choices: a run each, named by its values."""
-        raise NotImplementedError
 
     def stages(self, size: Any, context: Mapping[str, Any]) -> list[Stage]:
         """Returns one stage with a run per configuration."""

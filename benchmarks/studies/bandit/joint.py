@@ -112,7 +112,7 @@ class _Study(base.Study):
             series = base.lines(table.assign(x=x, size=sizes), "x", "regret", "size")
             rank = correlations[score]
             title = f"rank correlation {rank.estimate:.2f} [{rank.low:.2f}, {rank.high:.2f}]"
-            made.append(panels.Panel(title, "regret", series, kind="lines", x_label=f"{name}, nats"))
+            made.append(panels.Panel(title, "regret", series, kind="points", x_label=f"{name}, nats"))
         return made
 
 
